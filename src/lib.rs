@@ -24,6 +24,7 @@ pub mod platform;
 pub(crate) mod plugin;
 pub(crate) mod postgres_writer;
 pub(crate) mod postgresql;
+pub(crate) mod profile;
 pub(crate) mod restic;
 pub(crate) mod restore;
 pub(crate) mod run;

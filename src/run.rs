@@ -5,7 +5,7 @@
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, Result, bail};
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::{apps::v1::ControllerRevision, core::v1::Pod};
 use kube::{
     Api, Client, Resource as _,
     api::ListParams,
@@ -29,10 +29,15 @@ use crate::{
     listen,
     metrics::Metrics,
     platform::{
-        client, controller::ControllerContext, error::api_sentence, events::Recorder, operator_image::OperatorImage,
+        client,
+        controller::{ControllerContext, Objects},
+        error::api_sentence,
+        events::Recorder,
+        operator_image::OperatorImage,
         run_once,
     },
     postgres_writer, postgresql,
+    profile::{self, Profiles},
     restore::Restores,
     secrets::Secrets,
     shutdown,
@@ -160,6 +165,13 @@ async fn usable(
     until(ready, Duration::from_secs(1), looked).await;
     required(ready, Duration::from_secs(2), client).await?;
     until(ready, Duration::from_secs(2), async || listed(client).await).await;
+    let revisions: Api<ControllerRevision> =
+        Api::namespaced(client.clone(), args.lease_namespace.as_deref().unwrap_or(namespace));
+    until(ready, Duration::from_secs(2), async || {
+        let listed = revisions.list_metadata(&ListParams::default().limit(1)).await;
+        listed.map(drop).map_err(|error| (Reason::RevisionsUnavailable, api_sentence(&error)))
+    })
+    .await;
     let own = async || own_image(args, client, namespace).await;
     Ok(until(ready, Duration::from_secs(2), own).await)
 }
@@ -192,6 +204,9 @@ impl Controllers {
         let charts = ChartCache::new(self.helm.clone(), repository, chart, cache, leading.clone());
         let client = client::led(&self.requests, &lead);
         let secrets = Secrets::default();
+        let (profiles, of_profiles) = Objects::new();
+        let profiles = Arc::new(Profiles::new(profiles));
+        let (clientapps, of_clientapps) = Objects::new();
         let tools = clientapp::Tools {
             config: self.config.clone(),
             helm: self.helm.clone(),
@@ -201,6 +216,7 @@ impl Controllers {
             holder: self.holder.clone(),
             namespace: self.namespace.clone(),
             deletion_brake: DeletionBrake::new(self.deletion_brake),
+            profiles: profiles.clone(),
         };
         let parts = ControllerContext {
             recorder: Recorder::new(client.clone(), self.holder.clone()),
@@ -210,7 +226,9 @@ impl Controllers {
             lead,
             image: self.image.clone(),
         };
-        let apps = clientapp::run(parts.clone(), tools, leading.clone());
+        let apps = clientapp::run(parts.clone(), tools, (clientapps.clone(), of_clientapps), leading.clone());
+        let settings = (self.config.clone(), self.namespace.clone());
+        let classes = profile::run(parts.clone(), settings, clientapps, (profiles, of_profiles), leading.clone());
         let writers = postgres_writer::run(parts.clone(), self.database.clone(), leading.clone());
         let backups = run_once::run::<Backups>(parts.clone(), leading.clone());
         let restores = run_once::run::<Restores>(parts.clone(), leading.clone());
@@ -218,7 +236,7 @@ impl Controllers {
             postgresql::run(parts, DeletionBrake::new(self.deletion_brake), secrets.clone(), leading.clone());
         let watches = self.watches.clone();
         let fed = async move { leading.run_until_cancelled(secrets.feed(watches)).await };
-        tokio::spawn(async { _ = tokio::join!(apps, backups, restores, postgresqls, writers, fed) })
+        tokio::spawn(async { _ = tokio::join!(apps, classes, backups, restores, postgresqls, writers, fed) })
     }
 }
 
@@ -519,8 +537,12 @@ mod tests {
             let (repository, chart, cache) =
                 (args.install.chart_repository, args.install.chart.chart, directory.path().to_owned());
             let secrets = Secrets::default();
+            let (profiles, of_profiles) = Objects::new();
+            let profiles = Arc::new(Profiles::new(profiles));
+            let (apps, of_apps) = Objects::new();
+            let config = Arc::new(Config::for_tests());
             let tools = clientapp::Tools {
-                config: Arc::new(Config::for_tests()),
+                config: config.clone(),
                 helm: helm.clone(),
                 gateway: Gateway::open(parts.client.clone(), parts.lead.clone()).await.unwrap(),
                 charts: Arc::new(ChartCache::new(helm, repository, chart, cache, stop.clone())),
@@ -528,9 +550,12 @@ mod tests {
                 holder: "operator".to_owned(),
                 namespace: "operator".to_owned(),
                 deletion_brake: DeletionBrake::new(10),
+                profiles: profiles.clone(),
             };
             let fed = stop.run_until_cancelled(secrets.feed(parts.watch_client.clone()));
-            tokio::join!(clientapp::run(parts, tools, stop.clone()), fed);
+            let settings = (config, "operator".to_owned());
+            let classes = profile::run(parts.clone(), settings, apps.clone(), (profiles, of_profiles), stop.clone());
+            tokio::join!(clientapp::run(parts, tools, (apps, of_apps), stop.clone()), classes, fed);
         };
         beside_a_panic::<ClientApp>(json!({"hostname": "acme.example.com"}), run).await;
     }

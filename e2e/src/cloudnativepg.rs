@@ -1,9 +1,11 @@
-//! CloudNativePG, played: its definition of clusters is real, and what its operator, its instances and their Jobs write is written in their
+//! CloudNativePG, played: its definitions, and that of its plugin barman-cloud, are real, and what its operator, its instances and their Jobs write is written in their
 //! place, as version 1.30 was seen to write it on a node. Its own operator is not run: it connects to the addresses of pods, and those that
 //! kwok gives to them are anywhere.
 
 use anyhow::{Context as _, Result};
-use clientapp_crd::cloudnativepg::{CRD_NAME, CloudNativePgCluster};
+use clientapp_crd::cloudnativepg::{
+    BACKUP_CRD_NAME, BarmanObjectStore, CRD_NAME, CloudNativePgBackup, CloudNativePgCluster, SCHEDULE_CRD_NAME,
+};
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Secret, Service};
@@ -19,11 +21,22 @@ use crate::progress::Progress;
 use crate::tools::Extra;
 use crate::wait::{TIMEOUT, within};
 
-/// Creates the definition of clusters, and waits until they can be created.
+/// Creates the definitions of clusters and backups, and waits until such objects can be created.
 pub async fn define(client: &Client) -> Result<()> {
     let definitions = Extra::CloudNativePg.definitions(&Progress::stderr())?;
-    let clusters = definitions.iter().find(|definition| definition.name_any() == CRD_NAME);
-    define_one(&Api::all(client.clone()), clusters.context("the module has no definition of clusters")?).await
+    for name in [BACKUP_CRD_NAME, SCHEDULE_CRD_NAME, CRD_NAME] {
+        let found = definitions.iter().find(|definition| definition.name_any() == name);
+        define_one(&Api::all(client.clone()), found.with_context(|| format!("the module has no {name}"))?).await?;
+    }
+    Ok(())
+}
+
+/// Creates the definition of the plugin, as its installation does.
+pub async fn define_plugin(client: &Client) -> Result<()> {
+    for definition in Extra::BarmanCloud.definitions(&Progress::stderr())? {
+        define_one(&Api::all(client.clone()), &definition).await?;
+    }
+    Ok(())
 }
 
 /// Writes what the operator and the instance of a cluster would.
@@ -121,6 +134,60 @@ impl Played<'_> {
     /// The API server refuses it.
     pub async fn is_hibernated(&self) -> Result<()> {
         self.reports("Cluster in healthy state", "", true, json!({"readyInstances": null})).await
+    }
+
+    /// Reports that the store cannot be reached, which leaves the cluster ready and healthy.
+    ///
+    /// # Errors
+    /// The API server refuses it.
+    pub async fn cannot_archive(&self) -> Result<()> {
+        let why =
+            "rpc error: code = Unknown desc = unexpected failure invoking barman-cloud-wal-archive: exit status 2";
+        let more = |found: &CloudNativePgCluster| {
+            let mut conditions = json!(found.status.clone().unwrap_or_default().conditions);
+            let failing = json!({
+                "type": "ContinuousArchiving", "status": "False", "reason": "ContinuousArchivingFailing", "message": why,
+                "lastTransitionTime": "2026-01-31T04:00:00Z",
+            });
+            if let Some(conditions) = conditions.as_array_mut() {
+                conditions.push(failing);
+            }
+            conditions
+        };
+        let conditions = more(&self.cluster().await);
+        let patch = Patch::Merge(json!({"status": {"conditions": conditions}}));
+        self.tenant.api::<CloudNativePgCluster>().patch_status(self.name, &PatchParams::default(), &patch).await?;
+        Ok(())
+    }
+
+    /// Lets the plugin make a backup, and list it in the store.
+    ///
+    /// # Errors
+    /// The API server refuses it.
+    pub async fn completes(&self, backup: &str) -> Result<()> {
+        let cluster = self.cluster().await;
+        let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        let status = json!({
+            "phase": "completed", "backupId": "20260131T030000", "method": "plugin", "startedAt": now, "stoppedAt": now,
+            "pluginMetadata": {"clusterUID": cluster.uid()},
+        });
+        self.backup_is(backup, status).await?;
+        let archive = cluster.archive().context("the cluster archives")?;
+        let window = json!({archive.server: {"firstRecoverabilityPoint": now, "lastSuccessfulBackupTime": now}});
+        let patch = Patch::Merge(json!({"status": {"serverRecoveryWindow": window}}));
+        let stores = self.tenant.api::<BarmanObjectStore>();
+        stores.patch_status(&archive.store, &PatchParams::default(), &patch).await?;
+        Ok(())
+    }
+
+    /// Writes the status of a backup.
+    ///
+    /// # Errors
+    /// The API server refuses it.
+    pub async fn backup_is(&self, backup: &str, status: Value) -> Result<()> {
+        let patch = Patch::Merge(json!({"status": status}));
+        self.tenant.api::<CloudNativePgBackup>().patch_status(backup, &PatchParams::default(), &patch).await?;
+        Ok(())
     }
 
     async fn reports(&self, phase: &str, reason: &str, ready: bool, more: Value) -> Result<()> {

@@ -7,14 +7,21 @@
 //!   └ cargo e2e node …    starts the servers, imports the images, runs the scenario
 //! ```
 
+mod backups;
 mod cgroups;
+mod database;
 pub mod files;
 mod images;
 pub mod inside;
+mod network;
+mod operator;
+mod policies;
 mod requirements;
 mod rootfs;
 mod scenario;
 mod steps;
+mod storage;
+mod tenant;
 mod volumes;
 mod workloads;
 
@@ -24,7 +31,6 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context as _, Result};
 
-use crate::operator;
 use crate::progress::Progress;
 use crate::tools::{Extra, Tools};
 use inside::Node;
@@ -35,9 +41,28 @@ pub struct Options {
     /// Start the node alone, and give a shell with kubectl and helm in it; its end ends the node
     #[arg(long)]
     pub keep: bool,
+    /// Run the steps of this part only; repeatable
+    #[arg(long, value_name = "PART")]
+    pub only: Vec<Part>,
     /// The process in the namespaces: its directory outside
     #[arg(long, hide = true)]
     pub inside: Option<PathBuf>,
+}
+
+/// A part of the scenario, which needs no other.
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// An app with a database of the operator
+    Standalone,
+    /// Another one, with backups in a bucket
+    Bucket,
+    /// An instance by the HTTP API, and who reaches it
+    Network,
+    /// A Postgresql of its own
+    Database,
+    /// An app with a database of CloudNativePG
+    #[value(name = "cloudnativepg")]
+    CloudNativePg,
 }
 
 /// Runs the scenario on a node of its own. Does not return where it can: the process is another program then, whose exit code is the
@@ -55,11 +80,11 @@ pub fn run(options: &Options, progress: &Progress) -> Result<ExitCode> {
     }
     // The node has no network but its own.
     Tools::ensure(progress)?;
-    for extra in [Extra::Kubelet, Extra::CoreDns, Extra::CloudNativePg, Extra::Restic] {
+    for extra in [Extra::Kubelet, Extra::CoreDns, Extra::CloudNativePg, Extra::Restic, Extra::Versitygw] {
         extra.ensure(progress)?;
     }
     rootfs::ensure(progress)?;
-    operator::binary()?;
+    crate::operator::binary()?;
 
     let state = tempfile::Builder::new().prefix("clientapp-node-").tempdir()?.keep();
     let process = std::process::id();
@@ -71,7 +96,10 @@ pub fn run(options: &Options, progress: &Progress) -> Result<ExitCode> {
     // A shell, because the first process inherits all orphans, and has to wait for them.
     command.args(["sh", "-c", r#""$@"; exit "$?""#, "node"]).arg(executable).arg("node").arg("--inside").arg(&state);
     command.args(options.keep.then_some("--keep"));
-    command.env("CLIENTAPP_NODE_CGROUP", cgroup(process));
+    for part in options.only.iter().filter_map(clap::ValueEnum::to_possible_value) {
+        command.arg("--only").arg(part.get_name());
+    }
+    command.env(cgroups::VARIABLE, cgroup(process));
     Err(command.exec()).context("cannot run unshare")
 }
 
@@ -80,15 +108,15 @@ fn cgroup(process: u32) -> String {
 }
 
 fn run_inside(options: &Options, state: &std::path::Path, progress: &Progress) -> Result<ExitCode> {
-    let cgroup = std::env::var("CLIENTAPP_NODE_CGROUP").context("the node has no cgroup")?;
+    let cgroup = std::env::var(cgroups::VARIABLE).context("the node has no cgroup")?;
     let debian = rootfs::ensure(progress)?;
     let node = Node::start(state, &cgroup, &debian, progress)?;
     if options.keep {
-        let _charts = scenario::Charts::serve(&node)?;
+        let _surroundings = scenario::Surroundings::start(&node)?;
         return shell(&node);
     }
     let mut steps = Steps::default();
-    let ran = tokio::runtime::Runtime::new()?.block_on(scenario::run(&node, &mut steps));
+    let ran = tokio::runtime::Runtime::new()?.block_on(scenario::run(&node, &mut steps, &options.only));
     println!("{}", steps.table());
     ran.map(|()| ExitCode::SUCCESS)
 }

@@ -463,9 +463,10 @@ async fn forward(client: &Client, request: Request, shared: &Shared) -> Result<R
 pub const OF_ALL: &str = "(of all namespaces)";
 
 /// The cluster-scoped kinds that an operator requests.
-const WITHOUT_NAMESPACE: [&str; 3] = ["namespaces", "customresourcedefinitions", "profiles"];
+const WITHOUT_NAMESPACE: [&str; 2] = ["namespaces", "customresourcedefinitions"];
 
-/// Rewrites a request for the objects of all namespaces to one namespace; `None`: the request is of another kind.
+/// Rewrites a request for the objects of all namespaces to one namespace, and one for all Profiles to the one of that name, since two
+/// operators would both write its status; `None`: the request is of another kind.
 fn within(method: &Method, uri: &Uri, namespace: &str) -> Option<String> {
     let path: Vec<&str> = uri.path().split('/').skip(1).collect();
     let (group, resource) = match path[..] {
@@ -476,6 +477,10 @@ fn within(method: &Method, uri: &Uri, namespace: &str) -> Option<String> {
         return None;
     }
     let query = uri.query().map(|query| format!("?{query}")).unwrap_or_default();
+    if resource == "profiles" {
+        let others = query.trim_start_matches('?');
+        return Some(format!("/{}/profiles?fieldSelector=metadata.name%3D{namespace}&{others}", group.join("/")));
+    }
     Some(format!("/{}/namespaces/{namespace}/{resource}{query}", group.join("/")))
 }
 
@@ -579,7 +584,11 @@ mod tests {
         for (method, uri, expected) in [
             ("GET", "/api/v1/secrets?watch=true", Some("/api/v1/namespaces/a/secrets?watch=true")),
             ("GET", "/apis/apps/v1/deployments", Some("/apis/apps/v1/namespaces/a/deployments")),
-            ("GET", "/apis/g.example.com/v1/profiles?limit=5", None),
+            (
+                "GET",
+                "/apis/g.example.com/v1/profiles?watch=true",
+                Some("/apis/g.example.com/v1/profiles?fieldSelector=metadata.name%3Da&watch=true"),
+            ),
             ("GET", "/api/v1/namespaces", None),
             ("GET", "/api/v1/namespaces/b/secrets", None),
             ("GET", "/apis/apps/v1", None),

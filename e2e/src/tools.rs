@@ -15,8 +15,8 @@ use serde_json::Value;
 use crate::cache;
 use crate::progress::Progress;
 use part::{
-    CERT_MANAGER, CLOUDNATIVEPG, COREDNS, DEFINITIONS, HELM3, KUBELET, PARTS, PERCONA, Part, Program, REGISTRY, RESTIC,
-    VERSITYGW,
+    BARMAN_CLOUD, CERT_MANAGER, CLOUDNATIVEPG, COREDNS, DEFINITIONS, HELM3, KUBELET, PARTS, PERCONA, Part, Program,
+    REGISTRY, RESTIC, VERSITYGW,
 };
 
 /// Names a directory of ready-made programs, as in other projects' test suites.
@@ -37,6 +37,8 @@ pub struct Tools {
 /// A program that only some tests start, and the first of them builds.
 #[derive(Clone, Copy, Debug)]
 pub enum Extra {
+    /// The definition of CloudNativePG's plugin barman-cloud, beside a program that does nothing.
+    BarmanCloud,
     /// cert-manager's controllers.
     CertManager,
     /// CloudNativePG's operator.
@@ -59,7 +61,8 @@ pub enum Extra {
 
 impl Extra {
     /// Those that `cargo test` starts.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
+        Self::BarmanCloud,
         Self::CertManager,
         Self::CloudNativePg,
         Self::Helm3,
@@ -72,6 +75,7 @@ impl Extra {
     /// Finds or builds the program as [`Tools::ensure`] does, and returns its path. Blocks.
     pub fn ensure(self, progress: &Progress) -> Result<PathBuf> {
         let part = match self {
+            Self::BarmanCloud => &BARMAN_CLOUD,
             Self::CertManager => &CERT_MANAGER,
             Self::CloudNativePg => &CLOUDNATIVEPG,
             Self::CoreDns => &COREDNS,

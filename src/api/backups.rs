@@ -32,7 +32,7 @@ use super::{
 use crate::{
     crd::{
         BackupPhase, BackupSubject, BackupSubjectKind, ClientApp, ClientAppBackup, ClientAppBackupSpec,
-        ClientAppRestore, ClientAppRestoreSpec, Guard, Reclaim,
+        ClientAppRestore, ClientAppRestoreSpec, Guard,
     },
     platform::{api::create_if_absent, key::Key},
 };
@@ -224,8 +224,8 @@ impl InstanceRun for ClientAppBackup {
     const WORD: &'static str = "backup";
 
     fn requested(new: NewBackup, of: BackupSubject) -> (Option<String>, Self) {
-        let NewBackup { name, parts, quiesce } = new;
-        (name, ClientAppBackup::new("", ClientAppBackupSpec { of, parts, quiesce, reclaim: Reclaim::Retain }))
+        let NewBackup { name, parts, quiesce, reclaim } = new;
+        (name, ClientAppBackup::new("", ClientAppBackupSpec { of, parts, quiesce, reclaim }))
     }
 
     fn subject(&self) -> &BackupSubject {

@@ -9,7 +9,8 @@ use utoipa::ToSchema;
 
 use crate::{
     crd::{
-        AppTls, ClientApp, ClientAppStatus, FINALIZER, Guard, Persistence, Postgres, PostgresProvider, Redis,
+        AppTls, ClientApp, ClientAppSpec, ClientAppStatus, DEFAULT_CHART_VERSION, FINALIZER, Guard, InstalledChart,
+        Persistence, Postgres, PostgresProvider, Redis,
         conditions::{State, find, kind},
     },
     platform::key::Key,
@@ -78,7 +79,13 @@ pub(crate) struct Created {
     /// that was retained with the data.
     pub(crate) admin_password: Option<String>,
     /// Version of the chart.
-    pub(crate) chart_version: String,
+    pub(crate) chart_version: Option<String>,
+}
+
+/// Returns the version of an app's chart; `None`: its Profile decides, and nothing is installed yet.
+fn chart_version(spec: &ClientAppSpec, installed: Option<&InstalledChart>) -> Option<String> {
+    let default = || spec.profile.is_none().then(|| DEFAULT_CHART_VERSION.to_owned());
+    spec.chart_version.clone().or_else(|| installed.map(|chart| chart.version.clone())).or_else(default)
 }
 
 impl Created {
@@ -113,8 +120,8 @@ pub(crate) struct Instance {
     pub(crate) hostname: String,
     /// URL of the app, once it is served.
     pub(crate) url: Option<String>,
-    /// Requested version of the chart.
-    pub(crate) chart_version: String,
+    /// Version of the chart: the pinned one, else the installed one, else the operator's default; absent if the Profile decides.
+    pub(crate) chart_version: Option<String>,
     /// Profile that the instance takes defaults from.
     pub(crate) profile: Option<String>,
     /// Labels of the ClientApp.
@@ -247,7 +254,7 @@ impl Instance {
         Instance {
             hostname: spec.hostname.clone(),
             url: status.url.clone(),
-            chart_version: spec.chart_version.clone(),
+            chart_version: chart_version(spec, status.installed.as_ref()),
             profile: spec.profile.clone(),
             suspended: spec.suspend,
             ready,
@@ -398,6 +405,6 @@ mod tests {
         assert_eq!(app.metadata.finalizers.as_deref(), Some(&[FINALIZER.to_owned()][..]));
         assert_eq!((app.metadata.name.as_deref(), app.metadata.namespace.as_deref()), (Some("d"), Some("c")));
         assert_eq!((app.spec.postgres.version.as_str(), app.spec.postgres.instances), ("16", 1));
-        assert_eq!(app.spec.chart_version, "5.5.2");
+        assert_eq!(app.spec.chart_version, None);
     }
 }

@@ -36,6 +36,7 @@ pub(super) async fn act(ctx: &RunContext<Backups>, backup: &Run<'_, Backups>, st
             asked.map(drop).map_err(Error::api(format!("ask Postgresql {namespace}/{postgresql} for a dump")))
         }
         Step::CreatePerconaBackup(backup) => create(&client, namespace, &**backup).await,
+        Step::CreateCloudNativePgBackup(backup) => create(&client, namespace, &**backup).await,
         Step::Stop(app) => {
             hold(ctx, backup).await?;
             quiesce::stop(&client, app, &mark(&backup.key.name)).await

@@ -5,7 +5,7 @@ use k8s_openapi::{api::batch::v1::Job, apimachinery::pkg::apis::meta::v1::Time};
 use kube::{Resource as _, ResourceExt as _};
 
 use super::{
-    archive_job,
+    archive_job, cloudnativepg,
     context::Backups,
     observed::{Database, Files, Observed, Subject},
     percona,
@@ -14,7 +14,8 @@ use super::{
 use crate::{
     crd::{
         ArchivedFiles, BackupPart, BackupPhase, ClientApp, ClientAppBackup, ClientAppBackupSpec, ClientAppBackupStatus,
-        DatabaseBackup, DumpState, Postgresql, Reason, Reclaim, annotation,
+        ClientAppRestore, ClientAppRestoreStatus, DatabaseBackup, DumpState, Postgresql, Reason, Reclaim, annotation,
+        cloudnativepg::CloudNativePgBackup,
         conditions::Verdict,
         label,
         percona::{PerconaPGBackup, TYPE_FULL},
@@ -26,11 +27,11 @@ use crate::{
 /// Limits how much the clocks of the nodes may differ.
 const SKEW: SignedDuration = SignedDuration::from_mins(5);
 
-/// Says why a backup fails of an app whose database the operator cannot back up.
-const UNSUPPORTED: &str = "the operator does not back up databases of the provider cloudnativepg yet: use CloudNativePG's own backups, and set spec.parts to [Files] for the files";
-
 /// Says why a backup fails whose dump would have to be deleted with it.
 const NOT_RECLAIMED: &str = "a dump stays as long as postgres.backup keeps it: set spec.reclaim to Retain, or spec.parts to [Files], in another ClientAppBackup";
+
+/// The same of a backup in the archive of a Cluster, where only the plugin's retention deletes.
+const NOT_RECLAIMED_BY_PLUGIN: &str = "CloudNativePG's plugin deletes a backup only once postgres.backup.store.keep does not need it: set spec.reclaim to Retain, or spec.parts to [Files], in another ClientAppBackup";
 
 /// Holds what follows.
 pub(super) type Outcome = run_once::Outcome<Backups>;
@@ -45,6 +46,7 @@ pub(crate) enum Step {
         request: String,
     },
     CreatePerconaBackup(Box<PerconaPGBackup>),
+    CreateCloudNativePgBackup(Box<CloudNativePgBackup>),
     CreateJob(Box<Job>),
     /// Ends a Job in which nothing runs.
     EndJob {
@@ -61,8 +63,6 @@ pub(crate) enum Step {
 pub(super) struct Me<'a> {
     pub uid: &'a str,
     pub name: &'a str,
-    /// An upgrade of the app waits for it.
-    pub is_for_upgrade: bool,
 }
 
 /// Returns how an app shows that it has no pods for a backup.
@@ -72,7 +72,7 @@ pub(super) fn mark(name: &str) -> String {
 
 /// Decides what follows for a backup.
 pub(super) fn decide(
-    Me { uid, name, is_for_upgrade }: Me<'_>,
+    Me { uid, name }: Me<'_>,
     spec: &ClientAppBackupSpec,
     recorded: &ClientAppBackupStatus,
     observed: &Observed,
@@ -84,11 +84,15 @@ pub(super) fn decide(
         Ok(parts) => parts,
         Err(problem) => return failed(status, problem),
     };
-    if spec.reclaim == Reclaim::Delete
+    let not_reclaimed = match observed.database {
+        Database::Standalone(_) => Some(NOT_RECLAIMED),
+        Database::CloudNativePg { .. } => Some(NOT_RECLAIMED_BY_PLUGIN),
+        Database::None | Database::Percona { .. } => None,
+    };
+    if let Some(why) = not_reclaimed.filter(|_| spec.reclaim == Reclaim::Delete)
         && parts.contains(&BackupPart::Database)
-        && matches!(observed.database, Database::Standalone(_))
     {
-        return failed(status, NOT_RECLAIMED.to_owned());
+        return failed(status, why.to_owned());
     }
     // What the app has may change meanwhile, and another may have its name.
     let uid_now = observed.subject_uid();
@@ -97,8 +101,7 @@ pub(super) fn decide(
         return failed(status, problem);
     }
     let mut status = ClientAppBackupStatus { parts: Some(parts.clone()), subject_uid: uid_now, ..status };
-    // A restore that takes the app's pods away waits for helm, and helm for the backup before an upgrade.
-    if let Some(restore) = observed.restore.as_ref().filter(|_| recorded.started_at.is_none() && !is_for_upgrade) {
+    if let Some(restore) = observed.restore.as_ref().filter(|_| recorded.started_at.is_none()) {
         return pending(status, format!("ClientAppRestore {restore} is in progress"));
     }
     if let (true, Subject::App(app)) = (spec.quiesce, &observed.subject) {
@@ -107,6 +110,12 @@ pub(super) fn decide(
                 status,
                 "spec.quiesce needs the part Files, by which the app's volumes are known".to_owned(),
             );
+        }
+        let has_begun = recorded.database.is_some() || recorded.files.is_some();
+        if has_begun && !quiesce::is_stopped_for(app, &mark(name)) {
+            let (of, key) = (&spec.of.name, annotation::STOPPED_FOR);
+            let problem = format!("{of} lost its annotation {key}, so its pods came back: back up again");
+            return failed(status, problem);
         }
         match quiesce::stopped(app, &mark(name), observed.files.knows_volumes(), observed.files.user.as_deref()) {
             Stopped::Yes => {}
@@ -232,6 +241,13 @@ pub(super) fn waits(backup: &ClientAppBackup, other: &ClientAppBackup) -> Option
     }
 }
 
+/// Returns true if a backup has to wait for a restore that has begun. That before an upgrade waits only while the database is replaced: a
+/// restore may wait for pods that helm takes away, and helm for this backup.
+pub(super) fn waits_for(backup: &ClientAppBackup, restore: &ClientAppRestore) -> bool {
+    let replaces = || restore.status.as_ref().is_some_and(ClientAppRestoreStatus::replaces_database);
+    restore.spec.subject() == backup.spec.of && (!is_for_upgrade(backup) || replaces())
+}
+
 /// Returns true for the backup that an upgrade waits for. It is of the database alone: others may take long.
 pub(super) fn is_for_upgrade(backup: &ClientAppBackup) -> bool {
     backup.annotations().contains_key(annotation::UPGRADE)
@@ -252,12 +268,23 @@ fn database(uid: &str, recorded: &ClientAppBackupStatus, observed: &Observed) ->
                 Step::CreatePerconaBackup(Box::new(backup))
             })
         }
-        Database::Standalone(None) | Database::Percona { cluster: None, .. } => match began {
+        Database::CloudNativePg { cluster: Some(cluster), backup } => {
+            let name = format!("{}-{}", cluster.name_any(), short(uid));
+            let kind = CloudNativePgBackup::kind(&()).into_owned();
+            let made = |name| DatabaseBackup { kind, name, dump: None, completed_at: None };
+            let is_wanted = matches!(&observed.subject, Subject::App(app) if app.spec.postgres.backup.is_some());
+            cloudnativepg::backed_up(name, is_wanted, (cluster, backup.as_deref())).map(made, |mut backup| {
+                backup.labels_mut().insert(label::BACKUP_UID.to_owned(), uid.to_owned());
+                Step::CreateCloudNativePgBackup(Box::new(backup))
+            })
+        }
+        Database::Standalone(None)
+        | Database::Percona { cluster: None, .. }
+        | Database::CloudNativePg { cluster: None, .. } => match began {
             None => Progress::Waits("there is no database yet: the app's condition PostgresReady says why".to_owned()),
             Some(_) => Progress::Failed("the database is gone".to_owned()),
         },
         Database::None => Progress::Failed("there is no database".to_owned()),
-        Database::Unsupported => Progress::Failed(UNSUPPORTED.to_owned()),
     }
 }
 
@@ -333,6 +360,10 @@ fn files(uid: &str, recorded: &ClientAppBackupStatus, observed: &Observed, now: 
         Ok(files) => files,
         Err(why) => return Progress::Waits(why),
     };
+    let is_known = app.status.as_ref().is_some_and(|status| status.repository_password.is_some());
+    if files.backup.store.generate_password && !is_known {
+        return Progress::Waits("the Secret with the repository's password is not on record yet: the app's condition FilesBackedUp may say why".to_owned());
+    }
     let job = archive_job::name(&app.name_any(), &short(uid));
     let mut made = archive_job::archive(files, &job, uid);
     if let Some(place) = place {

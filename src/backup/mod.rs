@@ -10,6 +10,7 @@
 
 mod act;
 pub(crate) mod archive_job;
+mod cloudnativepg;
 mod context;
 pub(crate) mod decide;
 pub(crate) mod observe;
@@ -45,9 +46,8 @@ impl RunOnce for Backups {
     async fn decided(ctx: &RunContext<Backups>, backup: &Run<'_, Backups>) -> Result<Outcome, Error> {
         let object = backup.decoded().map_err(Error::Invalid)?;
         let spec = &object.spec;
-        let observed = observe::observe(ctx, backup, spec).await?;
-        let is_for_upgrade = decide::is_for_upgrade(object);
-        let me = decide::Me { uid: backup.uid(), name: &backup.key.name, is_for_upgrade };
+        let observed = observe::observe(ctx, backup, object).await?;
+        let me = decide::Me { uid: backup.uid(), name: &backup.key.name };
         Ok(decide::decide(me, spec, &backup.recorded_status, &observed, clock::now()))
     }
 

@@ -16,12 +16,14 @@ use serde::de::DeserializeOwned;
 use super::{
     archive_job::{self, Volume},
     context::Backups,
+    decide::waits_for,
     observed::{ArchiveJob, Database, Files, Observed, Subject},
 };
 use crate::{
     clientapp::observed::inventory,
     crd::{
-        BackupSubjectKind, ClientApp, ClientAppBackupSpec, ClientAppRestore, PostgresProvider, Postgresql,
+        BackupSubjectKind, ClientApp, ClientAppBackup, Guard, JobSettings, PostgresProvider, Postgresql, Profile,
+        cloudnativepg::{CloudNativePgBackup, CloudNativePgCluster},
         percona::{PerconaPGBackup, PerconaPGCluster},
     },
     platform::{
@@ -40,28 +42,37 @@ use crate::{
 pub(super) async fn observe(
     ctx: &RunContext<Backups>,
     backup: &Run<'_, Backups>,
-    spec: &ClientAppBackupSpec,
+    object: &ClientAppBackup,
 ) -> Result<Observed, Error> {
+    let spec = &object.spec;
     let (client, namespace, name) = (&ctx.parts.client, &backup.key.namespace, &spec.of.name);
     // One that has begun goes on.
     let restore = match backup.recorded_status.started_at {
         Some(_) => None,
         None => {
-            let replaces = |restore: &ClientAppRestore| restore.spec.subject() == spec.of;
-            running(client, namespace, replaces).await?
+            let restores = Api::namespaced(client.clone(), namespace);
+            running(restores, |restore| waits_for(object, restore)).await?
         }
     };
     if spec.of.kind == BackupSubjectKind::Postgresql {
         let database = standalone(client, namespace, name).await?;
         return Ok(Observed { subject: Subject::Postgresql, database, files: Files::default(), restore });
     }
-    let Some(app) = one::<ClientApp>(client, namespace, name).await? else { return Ok(Observed::default()) };
+    let Some(app) = app(client, namespace, name).await? else { return Ok(Observed::default()) };
     let key = Key::new(namespace, name);
     let postgres = &app.spec.postgres;
     let database = match postgres.provider {
         _ if !postgres.enabled => Database::None,
         PostgresProvider::External => Database::None,
-        PostgresProvider::CloudNativePg => Database::Unsupported,
+        PostgresProvider::CloudNativePg => {
+            let recorded = backup.recorded_status.database.as_ref();
+            let made = match recorded {
+                Some(recorded) => listed::<CloudNativePgBackup>(client, namespace, &recorded.name).await?,
+                None => None,
+            };
+            let cluster = listed::<CloudNativePgCluster>(client, namespace, &key.database()).await?;
+            Database::CloudNativePg { cluster: cluster.map(Box::new), backup: made.map(Box::new) }
+        }
         PostgresProvider::Standalone => standalone(client, namespace, &key.database()).await?,
         PostgresProvider::Percona => {
             let recorded = backup.recorded_status.database.as_ref();
@@ -161,6 +172,22 @@ async fn why_idle(client: &Client, namespace: &str, name: &str, pods: &[Pod]) ->
     let warning = newest_warning(client, namespace, kind, about).await;
     let warning = warning.map_err(Error::api(format!("list the events about {kind} {namespace}/{about}")))?;
     Ok(warning.map(|warning| format!("{kind} {about}: {warning}")))
+}
+
+/// Reads an app, with the settings of Jobs that it takes from its Profile. `None`: it does not exist.
+pub(crate) async fn app(client: &Client, namespace: &str, name: &str) -> Result<Option<ClientApp>, Error> {
+    let Some(mut app) = one::<ClientApp>(client, namespace, name).await? else { return Ok(None) };
+    let Some((profile, backup)) = app.spec.profile.as_ref().zip(app.spec.persistence.backup.as_mut()) else {
+        return Ok(Some(app));
+    };
+    let named = ListParams::default().fields(&format!("metadata.name={profile}"));
+    let found = Api::<Guard<Profile>>::all(client.clone()).list(&named).await;
+    let found = found.map_err(Error::api(format!("read Profile {profile}")))?.items.into_iter().next();
+    // The app itself says what is wrong with its Profile.
+    let defaults = found.and_then(|found| found.object.ok()).and_then(|found| found.spec.defaults.jobs);
+    let defaults = defaults.filter(|defaults| defaults.problem().is_none());
+    backup.jobs = JobSettings::over(backup.jobs.as_ref(), defaults.as_ref());
+    Ok(Some(app))
 }
 
 /// Reads an object. `None`: it does not exist.

@@ -8,6 +8,7 @@ use super::archive_job::{Place, Volume};
 use crate::{
     crd::{
         ClientApp, Postgresql,
+        cloudnativepg::{CloudNativePgBackup, CloudNativePgCluster},
         percona::{PerconaPGBackup, PerconaPGCluster},
     },
     platform::{job::JobProgress, operator_image::OperatorImage},
@@ -19,7 +20,7 @@ pub(crate) struct Observed {
     pub subject: Subject,
     pub database: Database,
     pub files: Files,
-    /// A ClientAppRestore of the same object that has begun and not ended.
+    /// A ClientAppRestore of the same object that has begun and not ended, and that it has to wait for.
     pub restore: Option<String>,
 }
 
@@ -50,12 +51,14 @@ pub(crate) enum Database {
     /// It has none that the operator backs up.
     #[default]
     None,
-    /// It was created for the app, and the operator cannot back it up: that must not look like a backup of everything.
-    Unsupported,
     Standalone(Option<Box<Postgresql>>),
     Percona {
         cluster: Option<Box<PerconaPGCluster>>,
         backup: Option<Box<PerconaPGBackup>>,
+    },
+    CloudNativePg {
+        cluster: Option<Box<CloudNativePgCluster>>,
+        backup: Option<Box<CloudNativePgBackup>>,
     },
 }
 

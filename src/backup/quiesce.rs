@@ -45,6 +45,11 @@ pub(crate) fn stopped(app: &ClientApp, mark: &str, knows_volumes: bool, user: Op
     }
 }
 
+/// Tells whether an app is without pods for this mark, or on the way to it. **Pure.**
+pub(crate) fn is_stopped_for(app: &ClientApp, mark: &str) -> bool {
+    app.annotations().get(annotation::STOPPED_FOR).is_some_and(|found| found == mark)
+}
+
 /// Returns what is still to be done for an app to get its pods back, as the end of a sentence. **Pure.**
 pub(crate) fn approval(app: &ClientApp) -> String {
     let is_stopped = app.annotations().contains_key(annotation::STOPPED_FOR);
@@ -66,7 +71,7 @@ pub(crate) async fn start(client: &Client, key: &Key, app: Option<&str>, mark: &
     let Some(name) = app else { return Ok(()) };
     let found = Api::<ClientApp>::namespaced(client.clone(), &key.namespace).get_opt(name).await;
     let found = found.map_err(Error::api(format!("read ClientApp {}/{name}", key.namespace)))?;
-    match found.filter(|app| app.annotations().get(annotation::STOPPED_FOR).is_some_and(|found| found == mark)) {
+    match found.filter(|app| is_stopped_for(app, mark)) {
         Some(app) => annotate(client, &app, None).await,
         None => Ok(()),
     }

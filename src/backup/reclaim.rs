@@ -8,13 +8,13 @@ use super::{
     archive_job,
     context::Backups,
     decide::short,
-    observe::{listed, made_job, one},
+    observe::{app, listed, made_job},
     observed::ArchiveJob,
 };
 use crate::{
     crd::{
-        BackupSubject, ClientApp, ClientAppBackupStatus, ClientAppRestore, Reason, conditions::Verdict, label,
-        percona::PerconaPGBackup,
+        BackupSubject, ClientApp, ClientAppBackupStatus, ClientAppRestore, FilesBackup, Reason, conditions::Verdict,
+        label, percona::PerconaPGBackup,
     },
     deletion::{self, Destroyer},
     platform::{
@@ -29,7 +29,7 @@ use crate::{
 struct Left<'a> {
     /// The namespace is being deleted: nothing can be created in it.
     is_namespace_leaving: bool,
-    /// A ClientAppRestore of the same app that is in progress: it may need what is to be deleted.
+    /// A ClientAppRestore that is in progress and may need what is to be deleted.
     restore: Option<String>,
     database: Option<PerconaPGBackup>,
     app: Option<ClientApp>,
@@ -53,6 +53,15 @@ enum Next {
 /// Returns the names of the Job that forgets the archive.
 fn job_of(of: &BackupSubject, uid: &str) -> String {
     archive_job::name(&of.name, &format!("f{}", short(uid)))
+}
+
+/// Returns true if a restore may need what a backup of this object has made: it is of the same app, or reads its archives. **Pure.**
+fn needs(restore: &ClientAppRestore, namespace: &str, of: &BackupSubject) -> bool {
+    let is_of_app = restore.spec.of == *of || restore.spec.subject() == *of;
+    // The bucket of another app is not known here: whatever ends alike is waited for.
+    let path = restore.spec.files.as_ref().and_then(|files| files.path.as_ref());
+    let reads = |path: &String| FilesBackup::is_path_of(path, namespace, &of.name);
+    restore.namespace().as_deref() == Some(namespace) && is_of_app || path.is_some_and(reads)
 }
 
 /// Decides what follows for the deleted backup with this uid. **Pure.**
@@ -139,7 +148,7 @@ pub(super) async fn reclaim(ctx: &RunContext<Backups>, backup: &Run<'_, Backups>
             match destroyer.delete_backup(namespace, found.meta()).await {
                 Ok(()) => waits(format!("PerconaPGBackup {} is deleted", found.name_any())),
                 Err(deletion::Error::Api { operation, source }) => Err(Error::Api { operation, source }),
-                Err(error @ deletion::Error::NotLeading { .. }) => waits(error.to_string()),
+                Err(deletion::Error::NotLeading { operation }) => Err(Error::NotLeading { operation }),
             }
         }
         Next::CreateJob(job) => {
@@ -162,14 +171,15 @@ async fn left<'a>(
         tracing::warn!(backup = %backup.key, "the namespace is being deleted: what the backup has made stays");
         return Ok(Left { is_namespace_leaving: true, ..Left::default() });
     }
-    let needs = |restore: &ClientAppRestore| restore.spec.of == *of || restore.spec.subject() == *of;
-    let mut left = Left { restore: running(client, namespace, needs).await?, ..Left::default() };
+    // Apps of other namespaces may read the archive, too.
+    let restore = running(Api::all(client.clone()), |restore| needs(restore, namespace, of)).await?;
+    let mut left = Left { restore, ..Left::default() };
     left.image = ctx.parts.image.as_deref();
     if let Some(made) = recorded.database.as_ref().filter(|made| made.kind == PerconaPGBackup::kind(&())) {
         left.database = listed::<PerconaPGBackup>(client, namespace, &made.name).await?;
     }
     if let Some(files) = &recorded.files {
-        left.app = one::<ClientApp>(client, namespace, &of.name).await?;
+        left.app = app(client, namespace, &of.name).await?;
         let owner = left.app.as_ref().and_then(|app| app.uid());
         left.archives = made_job(client, namespace, owner.as_deref(), &files.job).await?;
         left.forgets = made_job(client, namespace, owner.as_deref(), &job_of(of, backup.uid())).await?;
@@ -211,6 +221,30 @@ mod tests {
     fn job(succeeded: Option<bool>) -> Option<ArchiveJob> {
         let progress = JobProgress { succeeded, ..JobProgress::default() };
         Some(ArchiveJob { is_ours: true, progress, failure: Some("it is locked".to_owned()), ..ArchiveJob::default() })
+    }
+
+    #[test]
+    fn which_restores_need_an_archive() {
+        let reads = |path: &str| json!({"of": {"name": "beta"}, "files": {"path": path}});
+        for (what, namespace, spec, expected) in [
+            ("of the app", "ns", json!({"of": {"name": "acme"}, "backup": "b"}), true),
+            (
+                "into another",
+                "ns",
+                json!({"of": {"name": "acme"}, "backup": "b", "into": {"name": "then", "hostname": "h.example.com"}}),
+                true,
+            ),
+            ("of another", "ns", json!({"of": {"name": "beta"}, "backup": "b"}), false),
+            ("of that name elsewhere", "other", json!({"of": {"name": "acme"}, "backup": "b"}), false),
+            ("another reads it", "ns", reads("ns/acme.files"), true),
+            ("with a prefix", "ns", reads("prod/ns/acme.files"), true),
+            ("in another namespace", "other", reads("prod/ns/acme.files"), true),
+            ("it reads another's", "ns", reads("prod/ns/gamma.files"), false),
+            ("whose name ends alike", "ns", reads("prod/my-ns/acme.files"), false),
+        ] {
+            let restore = of(json!({"metadata": {"name": "r", "namespace": namespace}, "spec": spec}));
+            assert_eq!(needs(&restore, "ns", &of(json!({"name": "acme"}))), expected, "{what}");
+        }
     }
 
     #[test]

@@ -177,6 +177,7 @@ pub(super) fn settled(desired: &Desired) -> Observed {
                 warnings: None,
                 pods: None,
                 scheduled: ScheduledBackups::default(),
+                parts: Vec::new(),
             },
             deployer: deployer(now() - SignedDuration::from_secs(3600)),
             retained: Vec::new(),

@@ -75,6 +75,7 @@ impl Reconciler for Ctx {
 
     async fn synced(&self) {
         self.watches.synced().await;
+        self.profiles.synced().await;
     }
 
     async fn reconcile(&self, key: &Key, guard: &Guard<ClientApp>) -> Result<Action, Error> {
@@ -118,10 +119,11 @@ async fn reconcile(ctx: &Ctx, app: &App<'_>) -> Result<Action, Error> {
 /// Creates an app and keeps it as desired.
 async fn bring_up(ctx: &Ctx, app: &App<'_>) -> Result<Action, Error> {
     let now = clock::now();
+    let Some(profile) = ctx.profile(app) else { return write::without_revision(ctx, app, now).await };
     let sources = sources::read(ctx, app, now).await?;
     let credentials = sources::credentials(ctx, app).await?;
     let revisions = ctx.watches.revisions(app.key);
-    let desired = ctx.desired(app, &sources, &credentials);
+    let desired = ctx.desired(app, &profile, (&sources, &credentials));
     let desired = match desired.map(|desired| {
         remediation::in_effect(desired, app.annotation(annotation::RETRY), &app.recorded_status, &revisions)
     }) {
@@ -136,6 +138,7 @@ async fn bring_up(ctx: &Ctx, app: &App<'_>) -> Result<Action, Error> {
         desired: desired.as_ref(),
         observed: &observed,
         plan: &plan,
+        profile: &profile,
     };
     let status = build_status(&pass, now);
     // The intent is recorded before a step acts on it.

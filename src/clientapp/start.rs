@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use tokio::sync::SetOnce;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
@@ -22,9 +21,10 @@ use crate::{
     helm::{ChartCache, Helm, gateway::Gateway},
     metrics::BackupTimes,
     platform::{
-        controller::{ControllerContext, Objects, control},
+        controller::{ControllerContext, Feed, Objects, control},
         key::{Key, key_of},
     },
+    profile::Profiles,
     secrets::Secrets,
 };
 
@@ -40,6 +40,7 @@ pub(crate) struct Tools {
     /// The operator's own namespace, with its Lease.
     pub namespace: String,
     pub deletion_brake: DeletionBrake,
+    pub profiles: Arc<Profiles>,
 }
 
 struct Aborted(Arc<HelmRuns>);
@@ -79,10 +80,10 @@ fn archives(apps: &Objects<ClientApp>) -> Vec<BackupTimes> {
 /// Runs the controller until `stop`, and returns when its last reconcile and its last helm process have ended.
 pub(crate) async fn run(
     parts: ControllerContext,
-    Tools { config, helm, gateway, charts, secrets, holder, namespace, deletion_brake }: Tools,
+    Tools { config, helm, gateway, charts, secrets, holder, namespace, deletion_brake, profiles }: Tools,
+    (apps, feed): (Objects<ClientApp>, Feed<ClientApp>),
     stop: CancellationToken,
 ) {
-    let (apps, feed) = Objects::new();
     let tasks = TaskTracker::new();
     let watches = Watches::start(&parts.watch_client, apps.clone(), &secrets, &tasks, &stop);
     let changed = {
@@ -102,11 +103,11 @@ pub(crate) async fn run(
         holder,
         image: parts.image.clone(),
         watches,
+        profiles,
         memory: Memory::default(),
         salts: Salts::new(namespace),
         hostnames: Arc::default(),
         deletion_brake,
-        listed: SetOnce::new(),
     });
     tasks.spawn({
         let ctx = ctx.clone();

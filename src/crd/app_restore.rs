@@ -105,13 +105,13 @@ pub struct RestoreInto {
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("!has(self.time) || self.from == 'latest'").message("give from or time, not both").field_path(".time"))]
 pub struct DatabaseSource {
-    /// `latest`, or the name of a dump or PerconaPGBackup.
+    /// `latest`, or the name of a dump, a PerconaPGBackup or a Backup of CloudNativePG.
     #[serde(default = "latest")]
     #[schemars(length(min = 1, max = 253))]
-    #[x_kube(validation = Rule::new("self.matches('^[a-zA-Z0-9]([-.a-zA-Z0-9]*[a-zA-Z0-9])?$')").message("must be latest, or the name of a dump or PerconaPGBackup"))]
+    #[x_kube(validation = Rule::new("self.matches('^[a-zA-Z0-9]([-.a-zA-Z0-9]*[a-zA-Z0-9])?$')").message("must be latest, or the name of a dump, PerconaPGBackup or Backup"))]
     pub from: String,
 
-    /// A point in time. PerconaPGCluster only.
+    /// A point in time, of a PerconaPGCluster or, with `into`, of a Cluster of CloudNativePG: something must have been committed after it.
     #[schema(value_type = Option<String>, format = DateTime)]
     pub time: Option<Time>,
 
@@ -178,6 +178,12 @@ impl ClientAppRestoreStatus {
     pub fn has_database(&self) -> bool {
         self.database.as_ref().is_some_and(|database| database.completed_at.is_some())
     }
+
+    /// Returns true while it replaces the database, or is about to. It then waits for no pod that helm would have to take away.
+    pub fn replaces_database(&self) -> bool {
+        let is_free = |database: &DatabaseRestore| self.files.is_none() || database.has_begun();
+        self.phase == Some(BackupPhase::Running) && !self.has_database() && self.database.as_ref().is_some_and(is_free)
+    }
 }
 
 /// The restore of a database.
@@ -190,7 +196,7 @@ pub struct DatabaseRestore {
     /// Name of the PerconaPGRestore, or the request with which the dump was requested from the Postgresql; with `spec.into`, the name
     /// of the new database.
     pub name: String,
-    /// The dump or PerconaPGBackup that is restored.
+    /// The dump, PerconaPGBackup or Backup that is restored.
     pub from: String,
     /// The PerconaPGBackup of what it was before.
     pub backup: Option<String>,
@@ -200,6 +206,13 @@ pub struct DatabaseRestore {
     /// When it was complete.
     #[schema(value_type = Option<String>, format = DateTime)]
     pub completed_at: Option<Time>,
+}
+
+impl DatabaseRestore {
+    /// Returns true once it, or the backup before it, has been asked for.
+    pub fn has_begun(&self) -> bool {
+        self.requested_at.is_some() || self.backup.is_some()
+    }
 }
 
 /// The restore of an app's files.

@@ -1,5 +1,6 @@
 //! `ClientAppBackup`: one backup of an app's database and files. The words are CloudNativePG's and Velero's.
 
+use clap::ValueEnum;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
@@ -59,13 +60,17 @@ pub struct ClientAppBackupSpec {
 }
 
 /// Decides what happens to what a backup has made when its object is deleted.
-#[derive(JsonSchema, Clone, Copy, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
+#[derive(JsonSchema, ToSchema, ValueEnum, Clone, Copy, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
+#[value(rename_all = "PascalCase")]
 pub enum Reclaim {
     /// It stays, as long as its database or store keeps it.
+    #[value(help = "It stays")]
     #[default]
     Retain,
-    /// The archive of the files is forgotten, and the PerconaPGBackup deleted; a dump of a Postgresql is refused. Until that is done, the
+    /// The archive of the files is forgotten, and the PerconaPGBackup deleted; a dump of a Postgresql is refused, and so is a
+    /// backup of a Cluster, which only the retention of its plugin deletes. Until that is done, the
     /// object stays, and its condition `Ready` says why.
+    #[value(help = "It is deleted")]
     Delete,
 }
 
@@ -165,9 +170,9 @@ impl BackupPhase {
 #[derive(JsonSchema, ToSchema, Clone, Debug, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct DatabaseBackup {
-    /// `PerconaPGBackup`, or `Postgresql` for a dump.
+    /// `PerconaPGBackup`, `Backup` of CloudNativePG, or `Postgresql` for a dump.
     pub kind: String,
-    /// Name of the PerconaPGBackup, or the request with which the dump was requested from the Postgresql.
+    /// Name of the PerconaPGBackup or Backup, or the request with which the dump was requested from the Postgresql.
     pub name: String,
     /// Name of the dump.
     pub dump: Option<String>,

@@ -13,8 +13,8 @@ use serde_with::skip_serializing_none;
 use utoipa::ToSchema;
 
 use super::{
-    AppTls, Backup, DeletionPolicy, JobSettings, Owned, Parameters, PerconaOptions, Resources, Restore, Scheduled,
-    Store, Tls, ValuesReference,
+    AppTls, Backup, BoundRevision, CloudNativePgOptions, DeletionPolicy, JobSettings, Owned, Parameters,
+    PerconaOptions, RepositoryPassword, Resources, Restore, Scheduled, Store, Tls, ValuesReference,
 };
 
 /// Longest name of a new ClientApp. The published charts make `<name>-redis-replicas` a StatefulSet, whose pods have a label with
@@ -23,6 +23,9 @@ pub const MAX_NAME: usize = 37;
 /// The end of a sentence about a name longer than that.
 pub const NAME_TOO_LONG: &str =
     "can have at most 37 characters: the chart's objects append up to 26 to it, and Kubernetes allows 63";
+
+/// The chart's version if neither spec nor Profile sets it.
+pub const DEFAULT_CHART_VERSION: &str = "5.5.2";
 
 /// The instance that the tenant requests.
 #[skip_serializing_none]
@@ -51,7 +54,7 @@ pub const NAME_TOO_LONG: &str =
 )]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("has(oldSelf.persistence.size) || has(oldSelf.profile) || !has(self.persistence.size) || !isQuantity(self.persistence.size) || quantity(self.persistence.size).compareTo(quantity('8Gi')) >= 0").message("size can only grow: without one the volume has 8Gi, and a volume never shrinks").field_path(".persistence.size"))]
-#[x_kube(validation = Rule::new("!self.upgrade.backup || !self.postgres.enabled || self.postgres.provider != 'cloudnativepg'").message("backup is not supported with postgres.provider cloudnativepg yet: back up the Cluster by its own means, and set it to false").field_path(".upgrade.backup"))]
+#[x_kube(validation = Rule::new("!self.upgrade.backup || !self.postgres.enabled || self.postgres.provider != 'cloudnativepg' || has(self.postgres.backup)").message("backup needs a bucket with postgres.provider cloudnativepg: set postgres.backup, or upgrade.backup to false").field_path(".upgrade.backup"))]
 #[x_kube(validation = Rule::new("!has(self.tls) || has(self.tls.terminatedElsewhere) || has(self.ingressClassName)").message("issuer and secretName are for the Ingress: set ingressClassName as well, or terminatedElsewhere instead").field_path(".tls"))]
 pub struct ClientAppSpec {
     /// DNS name that the app is served under, in lower case, such as `acme.example.com`. It must be unique among the ClientApps of the
@@ -61,11 +64,11 @@ pub struct ClientAppSpec {
     #[x_kube(validation = Rule::new(super::HOSTNAME).message(super::NOT_A_HOSTNAME))]
     pub hostname: String,
 
-    /// Exact version of the chart, such as `5.5.2`; ranges are not allowed. helm installs exactly this version.
-    #[serde(default = "default_chart_version")]
+    /// Exact version of the chart, such as `5.5.2`; ranges are not allowed. helm installs exactly this version. Absent: as set by the
+    /// Profile, otherwise `5.5.2`.
     #[schemars(length(max = 63))]
-    #[x_kube(validation = Rule::new("self.matches('^(0|[1-9][0-9]*)[.](0|[1-9][0-9]*)[.](0|[1-9][0-9]*)(-[0-9A-Za-z-]+([.][0-9A-Za-z-]+)*)?([+][0-9A-Za-z-]+([.][0-9A-Za-z-]+)*)?$')").message("must be one exact version such as 5.5.2: no range, no 'latest', no leading 'v'"))]
-    pub chart_version: String,
+    #[x_kube(validation = Rule::new(super::EXACT_VERSION).message(super::NOT_A_VERSION))]
+    pub chart_version: Option<String>,
 
     /// Name of an existing Secret in this namespace with the keys `nextcloud-username` and `nextcloud-password`. Absent:
     /// `<name>-admin-secret` is generated.
@@ -201,13 +204,22 @@ pub struct Redis {
 #[x_kube(validation = Rule::new("!isQuantity(self.storageSize) || !isQuantity(oldSelf.storageSize) || quantity(self.storageSize).compareTo(quantity(oldSelf.storageSize)) >= 0").message("storageSize can only grow: a volume never shrinks").field_path(".storageSize"))]
 #[x_kube(validation = Rule::new("self.adopt || has(self.storageClassName) == has(oldSelf.storageClassName) && (!has(self.storageClassName) || self.storageClassName == oldSelf.storageClassName)").message("storageClassName is immutable, because data is not moved: create another ClientApp and restore a backup into it").field_path(".storageClassName"))]
 #[x_kube(validation = Rule::new("self.provider != 'external' || !has(self.storageClassName)").message("storageClassName is for a database that is created for this instance, not for an external one").field_path(".storageClassName"))]
-#[x_kube(validation = Rule::new("self.provider == 'standalone' || !has(self.backup)").message("backup is for the provider standalone; for percona, use percona.schedules and upgrade.backup; for cloudnativepg, the operator makes no backups yet").field_path(".backup"))]
+#[x_kube(validation = Rule::new("self.provider in ['standalone', 'cloudnativepg'] || !has(self.backup)").message("backup is for the providers standalone and cloudnativepg; for percona, use percona.schedules and upgrade.backup").field_path(".backup"))]
+#[x_kube(validation = Rule::new("self.provider != 'cloudnativepg' || !has(self.backup) || has(self.backup.store)").message("store is required with the provider cloudnativepg, whose backups are in a bucket").field_path(".backup.store"))]
+#[x_kube(validation = Rule::new("self.provider != 'cloudnativepg' || !has(self.backup) || !(has(self.backup.size) || has(self.backup.drill) || has(self.backup.drillStore) || has(self.backup.jobs) || self.backup.onDelete || self.backup.keep != 7)").message("with the provider cloudnativepg, backup has only schedule and store; the others are for dumps").field_path(".backup"))]
+#[x_kube(validation = Rule::new("self.provider != 'cloudnativepg' || !has(self.backup) || !has(self.backup.store) || !has(self.backup.store.passwordSecret)").message("passwordSecret is not supported with the provider cloudnativepg: the plugin leaves encryption to the bucket").field_path(".backup.store.passwordSecret"))]
+#[x_kube(validation = Rule::new("self.provider != 'cloudnativepg' || !has(self.backup) || !has(self.backup.store) || !has(self.backup.store.keep) || self.backup.store.keep.last + self.backup.store.keep.hourly + self.backup.store.keep.yearly == 0 && [self.backup.store.keep.daily, self.backup.store.keep.weekly, self.backup.store.keep.monthly].exists_one(count, count > 0)").message("with the provider cloudnativepg, keep is how far back a restore reaches: set exactly one of daily, weekly and monthly").field_path(".backup.store.keep"))]
+#[x_kube(validation = Rule::new("self.provider != 'cloudnativepg' || !has(oldSelf.backup) || !has(oldSelf.backup.store) || has(self.backup) && has(self.backup.store) && self.backup.store.bucket == oldSelf.backup.store.bucket && has(self.backup.store.prefix) == has(oldSelf.backup.store.prefix) && (!has(self.backup.store.prefix) || self.backup.store.prefix == oldSelf.backup.store.prefix)").message("the bucket and prefix of a Cluster's backups are immutable, because backups are not moved, and they cannot be removed").field_path(".backup.store"))]
 #[x_kube(validation = Rule::new("self.provider in ['standalone', 'cloudnativepg'] || !has(self.parameters)").message("parameters are for the providers standalone and cloudnativepg; a PerconaPGCluster has them in patroni.dynamicConfiguration, and an external database in its own configuration").field_path(".parameters"))]
 #[x_kube(validation = Rule::new("self.provider == 'standalone' || !has(self.tls)").message("tls is for the provider standalone; clusters of percona and cloudnativepg always support TLS, and an external database has it in its own configuration").field_path(".tls"))]
 #[x_kube(validation = Rule::new("self.provider != 'external' || !has(self.resources)").message("resources are for a database that is created for this instance, not for an external one").field_path(".resources"))]
-#[x_kube(validation = Rule::new("self.provider == 'standalone' || !has(self.restore)").message("restore is for the provider standalone; for percona, use percona.dataSource; for cloudnativepg, the operator restores nothing yet").field_path(".restore"))]
+#[x_kube(validation = Rule::new("self.provider == 'standalone' || !has(self.restore)").message("restore is for the provider standalone; for percona, use percona.dataSource; for cloudnativepg, cloudnativepg.dataSource").field_path(".restore"))]
 #[x_kube(validation = Rule::new("!has(self.backup) || !has(self.backup.request)").message("request a dump with `kubectl clientapp backup`; this field is not supported here").field_path(".backup.request"))]
 #[x_kube(validation = Rule::new("self.provider == 'percona' || !has(self.percona)").message("percona is for the provider percona").field_path(".percona"))]
+#[x_kube(validation = Rule::new("self.provider == 'cloudnativepg' || !has(self.cloudnativepg)").message("cloudnativepg is for the provider cloudnativepg").field_path(".cloudnativepg"))]
+#[x_kube(validation = Rule::new("!has(self.cloudnativepg) || !has(self.cloudnativepg.dataSource) || (has(oldSelf.cloudnativepg) && has(oldSelf.cloudnativepg.dataSource) && self.cloudnativepg.dataSource == oldSelf.cloudnativepg.dataSource)").message("dataSource is only for a new database and cannot be set or changed later: create another ClientApp with it").field_path(".cloudnativepg.dataSource"))]
+#[x_kube(validation = Rule::new("!has(self.cloudnativepg) || !has(self.cloudnativepg.dataSource) || !self.adopt").message("dataSource creates a new database, and adopt keeps the old one: choose one").field_path(".cloudnativepg.dataSource"))]
+#[x_kube(validation = Rule::new("!has(self.cloudnativepg) || !has(self.cloudnativepg.dataSource) || has(self.cloudnativepg.dataSource.objectStore) || has(self.backup)").message("objectStore is required without postgres.backup, whose store has the backups otherwise").field_path(".cloudnativepg.dataSource.objectStore"))]
 #[x_kube(validation = Rule::new("!has(oldSelf.percona) || !has(oldSelf.percona.repository) || (has(self.percona) && has(self.percona.repository))").message("repository cannot be removed: the backups in it would no longer be found").field_path(".percona.repository"))]
 #[x_kube(validation = Rule::new("!has(self.percona) || !has(self.percona.dataSource) || (has(oldSelf.percona) && has(oldSelf.percona.dataSource) && self.percona.dataSource == oldSelf.percona.dataSource)").message("dataSource is only for a new database and cannot be set or changed later: `kubectl clientapp restore` restores the database of a ClientApp; for another dataSource, create another ClientApp").field_path(".percona.dataSource"))]
 #[x_kube(validation = Rule::new("!has(self.percona) || !has(self.percona.dataSource) || !self.adopt").message("dataSource creates a new database, and adopt keeps the old one: choose one").field_path(".percona.dataSource"))]
@@ -252,7 +264,9 @@ pub struct Postgres {
     #[serde(default)]
     pub adopt: bool,
 
-    /// Dumps of the database on a schedule and before a deletion, and drills that restore them, for the provider `standalone`.
+    /// Dumps of the database on a schedule and before a deletion, and drills that restore them, for the provider `standalone`. With
+    /// `cloudnativepg`, `schedule` and `store` alone: by its plugin barman-cloud, WAL is archived in the bucket and backups are made, in
+    /// `<prefix>/<namespace>/<server>`; `store.keep` is how far back a restore reaches, and the bucket has to exist.
     pub backup: Option<Backup>,
 
     /// The dump to create the database from, instead of an empty one, for the provider `standalone`. Ignored once the database exists.
@@ -260,6 +274,9 @@ pub struct Postgres {
 
     /// Options of the provider `percona`: where backups are kept, when they are made, and which backups to create the database from.
     pub percona: Option<PerconaOptions>,
+
+    /// Options of the provider `cloudnativepg`: which backups to create the database from.
+    pub cloudnativepg: Option<CloudNativePgOptions>,
 
     /// Requests and limits of each PostgreSQL instance, unless the provider is `external`. A change restarts the database.
     pub resources: Option<Resources>,
@@ -338,7 +355,7 @@ pub enum PostgresProvider {
 #[derive(KubeSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct Upgrade {
-    /// True if the database is backed up before each change of `chartVersion`, by a ClientAppBackup; with the provider `cloudnativepg`, it is refused. helm runs only after the backup has succeeded; a backup older than half an hour is repeated.
+    /// True if the database is backed up before each change of `chartVersion`, by a ClientAppBackup; with the provider `cloudnativepg`, it needs `postgres.backup`. helm runs only after the backup has succeeded; a backup older than half an hour is repeated.
     #[serde(default)]
     pub backup: bool,
 
@@ -551,6 +568,11 @@ impl FilesBackup {
         self.store.path(namespace, &format!("{name}.files"))
     }
 
+    /// Returns true if this path in a bucket ends as that of the app's archives does, whatever its prefix.
+    pub fn is_path_of(path: &str, namespace: &str, name: &str) -> bool {
+        format!("/{path}").ends_with(&format!("/{namespace}/{name}.files"))
+    }
+
     /// Returns restic's name of that repository.
     pub fn repository(&self, namespace: &str, name: &str) -> String {
         let bucket = &self.store.bucket;
@@ -584,7 +606,7 @@ pub struct ClientAppStatus {
     /// certificate for the hostname, which does not expire soon; only with `tls.issuer` or `tls.secretName`. `Ready` is False without a
     /// valid one, but not because it expires soon. `BackedUp`: the last dump of the Postgresql of this
     /// instance, and the last drill, succeeded; only with `postgres.backup`. Or the last backup of its PerconaPGCluster did; only with
-    /// `postgres.percona.schedules`. `FilesBackedUp`: the last archive of the app's files is complete; only with `persistence.backup`. `Reconciling`: work is in progress. `Stalled`: nothing happens until a user or a cluster
+    /// `postgres.percona.schedules`. Or that of its Cluster; only with `postgres.backup`. `FilesBackedUp`: the last archive of the app's files is complete; only with `persistence.backup`. `Reconciling`: work is in progress. `Stalled`: nothing happens until a user or a cluster
     /// admin changes something.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
@@ -603,6 +625,9 @@ pub struct ClientAppStatus {
 
     /// Secret with the certificate of the hostname.
     pub tls_secret_name: Option<String>,
+
+    /// The revision of the Profile that this instance has. It gets another one when it is its turn in the Profile's rollout.
+    pub profile_revision: Option<BoundRevision>,
 
     /// URL of the app. It begins with `https://` if there is a valid certificate, if a proxy has it, or if `values` set `ingress.tls`.
     pub url: Option<String>,
@@ -656,6 +681,10 @@ pub struct ClientAppStatus {
 
     /// The last archives of the app's files, with `spec.persistence.backup`.
     pub files: Option<FilesSummary>,
+
+    /// The Secret with the password of the repository in `spec.persistence.backup.store`. Once it is on record, no other password is
+    /// generated.
+    pub repository_password: Option<RepositoryPassword>,
 }
 
 /// Successes and failures of archives of the app's files.
@@ -930,9 +959,6 @@ pub struct Attempt {
 fn yes() -> bool {
     true
 }
-fn default_chart_version() -> String {
-    "5.5.2".to_owned()
-}
 fn client_app() -> String {
     "ClientApp".to_owned()
 }
@@ -974,6 +1000,7 @@ impl Default for Postgres {
             backup: None,
             restore: None,
             percona: None,
+            cloudnativepg: None,
             resources: None,
             parameters: Parameters::new(),
             tls: None,

@@ -1,17 +1,30 @@
-//! The fields of CloudNativePG's `Cluster` (`postgresql.cnpg.io/v1`) that the operator reads. Pure.
+//! The fields of CloudNativePG's kinds (`postgresql.cnpg.io/v1`), and of its plugin barman-cloud (`barmancloud.cnpg.io/v1`), that the
+//! operator reads. Pure.
 //!
-//! It writes a JSON document (`clientapp::database::cloudnativepg`), so that server-side apply claims exactly the intended fields and no
+//! It writes JSON documents (`clientapp::database::cloudnativepg`), so that server-side apply claims exactly the intended fields and no
 //! defaults of a typed struct.
 
 #![allow(missing_docs, reason = "the fields are CloudNativePG's, documented in its manifests")]
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use kube::CustomResource;
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use kube::{CustomResource, ResourceExt as _};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// Name of the CustomResourceDefinition, watched to notice an installation of CloudNativePG.
 pub const CRD_NAME: &str = "clusters.postgresql.cnpg.io";
+/// The CustomResourceDefinition of backups; CloudNativePG's manifest installs it together with that of clusters.
+pub const BACKUP_CRD_NAME: &str = "backups.postgresql.cnpg.io";
+/// The same of backups by schedule.
+pub const SCHEDULE_CRD_NAME: &str = "scheduledbackups.postgresql.cnpg.io";
+/// The CustomResourceDefinition of the plugin's stores: while it is missing, a cluster with the plugin is not reconciled at all.
+pub const STORE_CRD_NAME: &str = "objectstores.barmancloud.cnpg.io";
+/// The plugin that archives WAL and makes backups (`internal/cnpgi/metadata/constants.go`).
+pub const PLUGIN: &str = "barman-cloud.cloudnative-pg.io";
+/// Condition of a cluster. True as well while nothing archives.
+pub const ARCHIVING: &str = "ContinuousArchiving";
 /// On CloudNativePG's objects: the cluster that they belong to.
 pub const CLUSTER_LABEL: &str = "cnpg.io/cluster";
 /// Annotation of a cluster, `on` or `off`, and condition: its pods are taken away, and its volumes stay.
@@ -70,6 +83,57 @@ pub struct CloudNativePgClusterSpec {
     pub storage: ClusterStorage,
     /// How the database is created: one of `initdb`, `recovery` and `pg_basebackup`. Ignored afterwards, but validated.
     pub bootstrap: Option<Value>,
+    /// The clusters that `bootstrap` names.
+    pub external_clusters: Option<Value>,
+    pub plugins: Vec<ClusterPlugin>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ClusterPlugin {
+    pub name: String,
+    /// True if unset.
+    pub enabled: Option<bool>,
+    #[serde(rename = "isWALArchiver")]
+    pub is_wal_archiver: Option<bool>,
+    pub parameters: BTreeMap<String, String>,
+}
+
+/// Where a cluster archives by the plugin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WalArchive {
+    /// Name of the ObjectStore.
+    pub store: String,
+    /// The directory in it. No two clusters may have the same.
+    pub server: String,
+}
+
+impl CloudNativePgCluster {
+    /// Returns where the plugin archives (`internal/cnpgi/operator/config/config.go`, `NewFromCluster`).
+    pub fn archive(&self) -> Option<WalArchive> {
+        let is_it = |plugin: &&ClusterPlugin| {
+            plugin.name == PLUGIN && plugin.enabled != Some(false) && plugin.is_wal_archiver == Some(true)
+        };
+        let parameters = &self.spec.plugins.iter().find(is_it)?.parameters;
+        let server = parameters.get("serverName").cloned().unwrap_or_else(|| self.name_any());
+        Some(WalArchive { store: parameters.get("barmanObjectName")?.clone(), server })
+    }
+
+    /// Returns true if it has a primary that serves, as far as it says.
+    pub fn serves(&self) -> bool {
+        let hibernates = self.annotations().get(HIBERNATION).is_some_and(|value| value == "on");
+        let Some(status) = self.status.as_ref().filter(|_| !hibernates) else { return false };
+        let is_ready = |condition: &Condition| condition.type_ == "Ready" && condition.status == "True";
+        let has_primary = status.current_primary.as_ref().is_some_and(|primary| !primary.is_empty());
+        status.conditions.iter().any(is_ready) && status.ready_instances >= 1 && has_primary
+    }
+
+    /// Returns why it cannot archive WAL, if it archives. While that lasts, it calls itself ready and healthy.
+    pub fn archiving_problem(&self) -> Option<&str> {
+        let status = self.status.as_ref().filter(|_| self.archive().is_some())?;
+        let fails = |condition: &&Condition| condition.type_ == ARCHIVING && condition.status == "False";
+        status.conditions.iter().find(fails).map(|condition| condition.message.as_str())
+    }
 }
 
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
@@ -102,6 +166,119 @@ pub struct CloudNativePgClusterStatus {
 pub struct DataImage {
     pub major_version: Option<i64>,
 }
+
+#[derive(CustomResource, Clone, Debug, Default, Deserialize, Serialize)]
+#[kube(
+    group = "postgresql.cnpg.io",
+    version = "v1",
+    kind = "Backup",
+    plural = "backups",
+    root = "CloudNativePgBackup",
+    namespaced,
+    status = "CloudNativePgBackupStatus",
+    schema = "disabled"
+)]
+#[serde(default, rename_all = "camelCase")]
+pub struct CloudNativePgBackupSpec {
+    /// The cluster in the same namespace.
+    pub cluster: ClusterName,
+    /// `barmanObjectStore` if unset.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub method: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub plugin_configuration: Option<PluginName>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(default)]
+pub struct ClusterName {
+    pub name: String,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(default)]
+pub struct PluginName {
+    pub name: String,
+}
+
+/// The phase alone decides: after a failed backup, the cluster and the store may call its end the last success.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct CloudNativePgBackupStatus {
+    /// Of a backup by the plugin: none, `pending`, `started`, and `completed` or `failed`, which are final (`api/v1/backup_types.go`).
+    pub phase: Option<String>,
+    pub error: Option<String>,
+    /// Its name in the store.
+    pub backup_id: Option<String>,
+    pub stopped_at: Option<Time>,
+    pub plugin_metadata: BTreeMap<String, String>,
+}
+
+impl CloudNativePgBackup {
+    /// Returns true if it is in the archive of this cluster: a former one of its name has had another.
+    pub fn is_of(&self, cluster: &CloudNativePgCluster) -> bool {
+        let uid = cluster.metadata.uid.as_deref();
+        let is_its = |owner: &str| uid == Some(owner);
+        let recorded = self.status.as_ref().and_then(|status| status.plugin_metadata.get("clusterUID"));
+        self.spec.cluster.name == cluster.name_any()
+            && (self.owner_references().iter().any(|owner| is_its(&owner.uid))
+                || recorded.is_some_and(|recorded| is_its(recorded)))
+    }
+
+    /// Returns its phase; empty until CloudNativePG has seen it.
+    pub fn phase(&self) -> &str {
+        self.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
+    }
+}
+
+/// Phase of a backup that can be restored.
+pub const COMPLETED: &str = "completed";
+/// Phase of a backup that waits, for another one or for the pod.
+pub const PENDING: &str = "pending";
+/// Phases of a backup that has failed.
+pub const FAILED: [&str; 2] = ["failed", "invalid backup definition"];
+
+/// Metadata of the plugin's store. What it holds is written, never read.
+#[derive(CustomResource, Clone, Debug, Default, Deserialize, Serialize)]
+#[kube(
+    group = "barmancloud.cnpg.io",
+    version = "v1",
+    kind = "ObjectStore",
+    plural = "objectstores",
+    root = "BarmanObjectStore",
+    namespaced,
+    status = "BarmanObjectStoreStatus",
+    schema = "disabled"
+)]
+#[serde(default)]
+pub struct BarmanObjectStoreSpec {}
+
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct BarmanObjectStoreStatus {
+    /// By server.
+    pub server_recovery_window: BTreeMap<String, RecoveryWindow>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct RecoveryWindow {
+    pub first_recoverability_point: Option<Time>,
+}
+
+/// Backups by schedule.
+#[derive(CustomResource, Clone, Debug, Default, Deserialize, Serialize)]
+#[kube(
+    group = "postgresql.cnpg.io",
+    version = "v1",
+    kind = "ScheduledBackup",
+    plural = "scheduledbackups",
+    root = "CloudNativePgSchedule",
+    namespaced,
+    schema = "disabled"
+)]
+#[serde(default)]
+pub struct CloudNativePgScheduleSpec {}
 
 #[cfg(test)]
 mod tests {

@@ -22,9 +22,9 @@ pub struct JobSettings {
     #[x_kube(validation = Rule::new("self.matches('^([0-9]+(h|m|s))+$') && duration(self) >= duration('5m') && duration(self) <= duration('168h')").message("must be a duration such as 24h, at least 5m and at most 168h"))]
     pub timeout: Option<String>,
 
-    /// ServiceAccount in this namespace of the Jobs that dump, and of those for files: for its image pull Secrets, and for policies that
-    /// tell pods by their account. No token of it is mounted. Absent: `default`, which Jobs that restore dumps always have, because they
-    /// run what users of the database wrote.
+    /// ServiceAccount in this namespace of the Jobs that dump, and of those for files: for its image pull Secrets, for policies that
+    /// tell pods by their account, and for the identity that a cloud gives to it, if the store's Secret has no keys. No token for the API
+    /// server is mounted. Absent: `default`, which Jobs that restore dumps always have, because they run what users of the database wrote.
     #[schemars(length(min = 1, max = 253), regex(pattern = super::OBJECT_NAME))]
     pub service_account_name: Option<String>,
 }
@@ -46,6 +46,17 @@ impl JobSettings {
         (!is_valid).then(|| "timeout: must be a duration such as 24h, at least 5m and at most 168h".to_owned())
     }
 
+    /// Returns the settings of an app: its own, and those of its Profile for what it leaves open.
+    pub fn over(own: Option<&JobSettings>, profile: Option<&JobSettings>) -> Option<JobSettings> {
+        let (Some(own), Some(profile)) = (own, profile) else { return own.or(profile).cloned() };
+        let JobSettings { resources, timeout, service_account_name } = own.clone();
+        Some(JobSettings {
+            resources: resources.or_else(|| profile.resources.clone()),
+            timeout: timeout.or_else(|| profile.timeout.clone()),
+            service_account_name: service_account_name.or_else(|| profile.service_account_name.clone()),
+        })
+    }
+
     /// Returns the seconds after which a Job counts as failed.
     pub fn deadline_seconds(settings: Option<&JobSettings>) -> i64 {
         let timeout = settings.and_then(|settings| duration::parse(settings.timeout.as_deref()?, SHORTEST..=LONGEST));
@@ -58,6 +69,27 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn an_app_goes_before_its_profile() {
+        let of = |settings: serde_json::Value| serde_json::from_value::<Option<JobSettings>>(settings).unwrap();
+        let profile = json!({"timeout": "24h", "serviceAccountName": "dumper"});
+        for (own, profile, expected) in [
+            (json!(null), json!(null), json!(null)),
+            (json!({"timeout": "1h"}), json!(null), json!({"timeout": "1h"})),
+            (json!(null), profile.clone(), profile.clone()),
+            (json!({}), profile.clone(), profile.clone()),
+            (json!({"timeout": "1h"}), profile.clone(), json!({"timeout": "1h", "serviceAccountName": "dumper"})),
+            (
+                json!({"resources": {"limits": {"cpu": "1"}}, "serviceAccountName": "own"}),
+                profile,
+                json!({"resources": {"limits": {"cpu": "1"}}, "timeout": "24h", "serviceAccountName": "own"}),
+            ),
+        ] {
+            let found = JobSettings::over(of(own.clone()).as_ref(), of(profile).as_ref());
+            assert_eq!(json!(found), json!(of(expected)), "{own}");
+        }
+    }
 
     #[test]
     fn timeouts() {

@@ -5,6 +5,7 @@ mod app_tls;
 mod backup;
 mod clientapp;
 pub mod cloudnativepg;
+mod cloudnativepg_options;
 pub mod conditions;
 mod deletion;
 pub mod duration;
@@ -35,11 +36,12 @@ pub use backup::{
     ClientAppBackupStatus, DatabaseBackup, Reclaim,
 };
 pub use clientapp::{
-    Approval, Attempt, BackupRecord, BackupState, ClientApp, ClientAppSpec, ClientAppStatus, Credentials, Dependency,
-    Drift, DriftIgnore, ExternalPostgres, FilesBackup, FilesSummary, InstalledChart, Inventory, MAX_NAME,
-    NAME_TOO_LONG, OnFailure, Persistence, Planned, Postgres, PostgresProvider, ReadyRevision, Redis, Release,
-    ReleaseObject, RolledBack, Test, Tested, Upgrade, ValuesDigest,
+    Approval, Attempt, BackupRecord, BackupState, ClientApp, ClientAppSpec, ClientAppStatus, Credentials,
+    DEFAULT_CHART_VERSION, Dependency, Drift, DriftIgnore, ExternalPostgres, FilesBackup, FilesSummary, InstalledChart,
+    Inventory, MAX_NAME, NAME_TOO_LONG, OnFailure, Persistence, Planned, Postgres, PostgresProvider, ReadyRevision,
+    Redis, Release, ReleaseObject, RolledBack, Test, Tested, Upgrade, ValuesDigest,
 };
+pub use cloudnativepg_options::{CloudNativePgDataSource, CloudNativePgOptions};
 pub use deletion::{DeletionPolicy, Owned};
 pub use guard::read;
 pub use guard::{Guard, decode_strictly};
@@ -54,20 +56,23 @@ pub use postgresql::{
     PostgresqlStatus, SecretRecord, VolumeRecord,
 };
 pub use profile::{
-    Amount, PodSecurity, Profile, ProfileApp, ProfileDefaults, ProfileHelm, ProfileNamespace, ProfilePersistence,
-    ProfileResources, ProfileSpec,
+    BoundRevision, PodSecurity, Profile, ProfileApp, ProfileDefaults, ProfileHelm, ProfileNamespace,
+    ProfilePersistence, ProfileResources, ProfileRollout, ProfileSpec, ProfileStatus, RolloutStatus,
 };
+pub use quantity::Amount;
 pub use reason::Reason;
 pub use restore::{
     Drill, DrillStore, Dump, DumpStore, Restore, RestoreProgress, RestoreRecord, RestoreRequest, RestoreState,
 };
 pub use schedule::Scheduled;
 use schema::{
-    HOSTNAME, NOT_A_HOSTNAME, OBJECT_NAME, OBJECT_NAME_OR_NOTHING, any_object, default_password_key, default_storage,
-    number,
+    EXACT_VERSION, HOSTNAME, NOT_A_HOSTNAME, NOT_A_VERSION, OBJECT_NAME, OBJECT_NAME_OR_NOTHING, any_object,
+    default_password_key, default_storage, number,
 };
 pub use server::{NetworkAccess, Resources, Scheduling, Tls};
-pub use store::{Bucket, CaSecret, CredentialsSecret, Store, StoreKeep, StorePasswordSecret};
+pub use store::{
+    Bucket, CaSecret, CredentialsSecret, PasswordState, RepositoryPassword, Store, StoreKeep, StorePasswordSecret,
+};
 pub use values_reference::{ValuesKind, ValuesReference};
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -82,7 +87,7 @@ pub mod label {
     pub const APP: &str = "apps.bnerd-operator.local/clientapp";
     /// On objects that `deletionPolicy: Retain` has kept: the name of the `ClientApp` that they belonged to.
     pub const RETAINED_FROM: &str = "apps.bnerd-operator.local/retained-from";
-    /// On a PerconaPGBackup that is deleted with its ClientAppBackup: the uid of that.
+    /// On a PerconaPGBackup, which is deleted with its ClientAppBackup, or a Backup: the uid of that.
     pub const BACKUP_UID: &str = "apps.bnerd-operator.local/backup-uid";
     /// Set with [`RETAINED_FROM`] if that names a `Postgresql`: the kind.
     pub const RETAINED_KIND: &str = "apps.bnerd-operator.local/retained-kind";
@@ -104,6 +109,8 @@ pub mod label {
     pub const ROLE: &str = "apps.bnerd-operator.local/role";
     /// The Pod Security level that Kubernetes enforces in a namespace.
     pub const POD_SECURITY: &str = "pod-security.kubernetes.io/enforce";
+    /// On a ControllerRevision in the operator's namespace: uid of the Profile that it is a revision of.
+    pub const PROFILE_UID: &str = "apps.bnerd-operator.local/profile-uid";
     /// The well-known label for the tool that manages an object.
     pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
     /// Value of [`MANAGED_BY`] on every object that this operator creates itself.
@@ -121,9 +128,10 @@ pub mod annotation {
     pub const OWNER_UID: &str = "apps.bnerd-operator.local/clientapp-uid";
     /// On applied objects: digest of the document, so that it is applied again only if it changes.
     pub const SPEC_DIGEST: &str = "apps.bnerd-operator.local/spec-digest";
-    /// On a PerconaPGCluster: this operator has configured its backups. Without it, a cluster admin has, and they are left alone.
+    /// On a PerconaPGCluster or a Cluster: this operator has configured its backups. Without it, a cluster admin has, and they are left
+    /// alone. On a Cluster: where they go.
     pub const BACKUPS: &str = "apps.bnerd-operator.local/backups";
-    /// On a PerconaPGCluster: it was created from the backups of another.
+    /// On a PerconaPGCluster or a Cluster: it was created from the backups of another.
     pub const DATA_SOURCE: &str = "apps.bnerd-operator.local/data-source";
     /// On the pods of a release: digest of the credentials that they read when they start. Named as charts name such annotations.
     pub const CREDENTIALS: &str = "checksum/clientapp-credentials";

@@ -8,8 +8,8 @@ use serde_with::skip_serializing_none;
 use utoipa::ToSchema;
 
 use super::{
-    DeletionPolicy, Drill, DrillStore, Dump, JobSettings, NetworkAccess, Owned, Parameters, Resources, Restore,
-    RestoreProgress, RestoreRecord, RestoreRequest, Scheduled, Scheduling, Store, Tls,
+    DeletionPolicy, Drill, DrillStore, Dump, JobSettings, NetworkAccess, Owned, Parameters, RepositoryPassword,
+    Resources, Restore, RestoreProgress, RestoreRecord, RestoreRequest, Scheduled, Scheduling, Store, Tls,
 };
 
 /// The PostgreSQL server that the user requests.
@@ -246,6 +246,9 @@ pub struct PostgresqlStatus {
 
     /// Successes and failures of all dumps, however they were requested.
     pub backup: Option<BackupSummary>,
+
+    /// The Secret with the password of the repository in `spec.backup.store`. Once it is on record, no other password is generated.
+    pub repository_password: Option<RepositoryPassword>,
 
     /// Progress of the newest `spec.restoreRequest`.
     pub restore: Option<RestoreProgress>,

@@ -1,18 +1,23 @@
 //! `Profile`: a class of instances, offered by a cluster admin.
 //!
-//! It has neither a controller nor a status: the ClientApps that name it follow it, and report so in their status.
+//! What it gives its ClientApps is a revision, as a ControllerRevision in the operator's namespace; a change of it reaches them in waves.
 
 use std::collections::BTreeMap;
 
+use k8s_openapi::apimachinery::pkg::{
+    apis::meta::v1::{Condition, LabelSelector, Time},
+    util::intstr::IntOrString,
+};
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use serde_with::skip_serializing_none;
 
-use super::AppTls;
+use super::{Amount, AppTls, JobSettings};
 
 /// The settings that ClientApps take from a Profile.
+#[skip_serializing_none]
 #[derive(CustomResource, JsonSchema, Clone, Debug, Default, Deserialize, Serialize, PartialEq)]
 #[expect(clippy::duplicated_attributes, reason = "columns of the same type")]
 #[kube(
@@ -20,12 +25,23 @@ use super::AppTls;
     version = "v1alpha1",
     kind = "Profile",
     plural = "profiles",
+    status = "ProfileStatus",
     derive = "PartialEq",
-    doc = "A Profile is a class of ClientApps: defaults and chart values for every ClientApp with its name in spec.profile. ClientApps follow changes of their Profile.",
+    doc = "A Profile is a class of ClientApps: defaults and chart values for every ClientApp with its name in spec.profile. ClientApps follow changes of their Profile, in waves.",
+    printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].status"),
+    printcolumn(name = "Revision", type_ = "integer", json_path = ".status.updateRevision"),
+    printcolumn(name = "Apps", type_ = "integer", json_path = ".status.apps"),
+    printcolumn(name = "Updated", type_ = "integer", json_path = ".status.updatedApps"),
     printcolumn(name = "Replicas", type_ = "integer", json_path = ".spec.defaults.replicaCount"),
     printcolumn(name = "Size", type_ = "string", json_path = ".spec.defaults.persistence.size"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
-    printcolumn(name = "Description", type_ = "string", json_path = ".spec.description", priority = 1)
+    printcolumn(name = "Description", type_ = "string", json_path = ".spec.description", priority = 1),
+    printcolumn(
+        name = "Status",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Ready\")].message",
+        priority = 1
+    )
 )]
 #[serde(default, rename_all = "camelCase")]
 pub struct ProfileSpec {
@@ -41,13 +57,134 @@ pub struct ProfileSpec {
 
     /// Settings of namespaces that the HTTP API creates for instances. Existing namespaces are not changed.
     pub namespace: ProfileNamespace,
+
+    /// How a change of this Profile, or of the operator's base values, reaches its ClientApps. Absent: first one of them, then 10 %, then
+    /// the rest, each wave once those before it have been Ready for a minute.
+    pub rollout: Option<ProfileRollout>,
+}
+
+/// How a revision of a Profile reaches its ClientApps.
+#[skip_serializing_none]
+#[derive(KubeSchema, Clone, Debug, Default, Deserialize, Serialize, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct ProfileRollout {
+    /// How many ClientApps have the revision after each wave, as numbers or percent of all that count; the last wave is always all of
+    /// them. Absent: `[1, 10%]`.
+    #[serde(default)]
+    #[schemars(schema_with = "waves")]
+    #[x_kube(validation = Rule::new("self.all(wave, type(wave) == int ? int(wave) >= 1 : string(wave).matches('^([1-9][0-9]?|100)%$'))").message("must be numbers from 1, or percentages from 1% to 100%"))]
+    pub waves: Option<Vec<IntOrString>>,
+
+    /// Labels of the ClientApps that are the first in line.
+    #[x_kube(validation = Rule::new("has(self.matchLabels) && size(self.matchLabels) > 0 || has(self.matchExpressions) && size(self.matchExpressions) > 0").message("an empty selector would select all: name labels"))]
+    pub canary: Option<LabelSelector>,
+
+    /// How many ClientApps of this Profile may be other than Ready before another one gets the revision, those that are so for reasons of
+    /// their own included; a number or percent. Absent: any number.
+    #[serde(default)]
+    #[schemars(schema_with = "share")]
+    #[x_kube(validation = Rule::new("type(self) == int ? int(self) >= 1 : string(self).matches('^([1-9][0-9]?|100)%$')").message("must be a number from 1, or a percentage from 1% to 100%"))]
+    pub max_unavailable: Option<IntOrString>,
+
+    /// How long all ClientApps of a wave have to be Ready before the next wave begins, such as `10m`. Absent: `1m`.
+    #[schemars(length(max = 16))]
+    #[x_kube(validation = Rule::new("self.matches('^([0-9]+(h|m|s))+$') && duration(self) <= duration('168h')").message("must be a duration such as 10m, at most 168h"))]
+    pub soak: Option<String>,
+
+    /// The number of ClientApps that have to fail with the revision for the rollout to stop. It goes on once fewer have failed. Absent: 1.
+    #[schemars(range(min = 1))]
+    pub stop_at_failures: Option<i32>,
+
+    /// True if no further ClientApp gets a revision.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub paused: bool,
+
+    /// The revision that the ClientApps are to have, instead of the newest: to go back to it, or to stay with it while the Profile is
+    /// edited.
+    #[schemars(range(min = 1))]
+    pub revision: Option<i64>,
+}
+
+fn share(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+    schemars::json_schema!({"x-kubernetes-int-or-string": true, "nullable": true})
+}
+
+fn waves(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+    let items = schemars::json_schema!({"x-kubernetes-int-or-string": true, "maxLength": 4});
+    schemars::json_schema!({"type": "array", "nullable": true, "maxItems": 32, "minItems": 1, "items": items})
+}
+
+/// Records the revisions of a Profile, and how far its ClientApps are.
+#[skip_serializing_none]
+#[derive(JsonSchema, Clone, Debug, Default, Deserialize, Serialize, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct ProfileStatus {
+    /// The generation of the spec that the conditions refer to.
+    pub observed_generation: Option<i64>,
+
+    /// `Ready`: all ClientApps have `updateRevision`. `Reconciling`: they are getting it. `Stalled`: they do not, until a user or a
+    /// cluster admin changes something.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<Condition>,
+
+    /// The revision that all ClientApps had last, and that new ones begin with.
+    pub current_revision: Option<i64>,
+
+    /// The revision that the ClientApps are to have.
+    pub update_revision: Option<i64>,
+
+    /// Number of ClientApps with this Profile.
+    pub apps: Option<i32>,
+
+    /// How many of them have `updateRevision`.
+    pub updated_apps: Option<i32>,
+
+    /// The waves, while a revision reaches the ClientApps.
+    pub rollout: Option<RolloutStatus>,
+}
+
+/// Records how far a rollout is.
+#[skip_serializing_none]
+#[derive(JsonSchema, Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct RolloutStatus {
+    /// The wave that it is in, beginning with 1.
+    pub wave: i32,
+    /// How many ClientApps have the revision after each wave.
+    pub waves: Vec<i32>,
+    /// The ClientApps that have failed with the revision, as `namespace/name`; at most ten.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failed: Vec<String>,
+    /// The ClientApps that do not count, because they are suspended or wait for an approval; at most ten. They get the revision last.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub not_counted: Vec<String>,
+}
+
+/// The revision of a Profile that a ClientApp has.
+#[skip_serializing_none]
+#[derive(JsonSchema, Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct BoundRevision {
+    /// Name of the Profile.
+    pub profile: String,
+    /// The revision.
+    pub revision: i64,
+    /// Name of the ControllerRevision, in the operator's namespace.
+    pub name: String,
+    /// Since when the ClientApp is Ready with it.
+    pub ready_since: Option<Time>,
 }
 
 /// Defaults for each ClientApp of a Profile; the ClientApp's own spec takes precedence.
 #[skip_serializing_none]
-#[derive(JsonSchema, Clone, Debug, Default, Deserialize, Serialize, PartialEq)]
-#[serde(default, rename_all = "camelCase")]
+#[derive(KubeSchema, Clone, Debug, Default, Deserialize, Serialize, PartialEq)]
+#[serde(rename_all = "camelCase")]
 pub struct ProfileDefaults {
+    /// Exact version of the chart, such as `5.5.2`; `spec.chartVersion` of a ClientApp takes precedence, and pins it.
+    #[schemars(length(max = 63))]
+    #[x_kube(validation = Rule::new(super::EXACT_VERSION).message(super::NOT_A_VERSION))]
+    pub chart_version: Option<String>,
+
     /// Number of app pods; `spec.replicas` of a ClientApp takes precedence. More than one needs a volume that several pods can write to
     /// (ReadWriteMany).
     #[schemars(range(min = 0, max = 100))]
@@ -57,15 +194,20 @@ pub struct ProfileDefaults {
     pub resources: Option<ProfileResources>,
 
     /// The volume for the app's files; `spec.persistence` of a ClientApp takes precedence.
+    #[serde(default)]
     pub persistence: ProfilePersistence,
 
     /// Where the certificate of each hostname comes from; `spec.tls` of a ClientApp takes precedence. `issuer` and `secretName` apply to
     /// ClientApps with `spec.ingressClassName`.
     pub tls: Option<AppTls>,
 
+    /// Settings of the Jobs that back up and restore the files and, if it is `standalone`, the database of a ClientApp that has these backups;
+    /// each field that is set in `jobs` of its `persistence.backup` or `postgres.backup` takes precedence.
+    pub jobs: Option<JobSettings>,
+
     /// Optional parts of the chart to enable or disable, by their key in the chart's values, such as `cronjob` or
     /// `metrics`; `spec.values` of a ClientApp takes precedence.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 64))]
     pub apps: BTreeMap<String, ProfileApp>,
 }
@@ -86,11 +228,6 @@ pub struct ProfileResources {
     #[x_kube(validation = Rule::new("self.all(name, isQuantity(self[name]))").message("must be quantities such as 200m or 512Mi"))]
     pub limits: BTreeMap<String, Amount>,
 }
-
-/// A quantity, such as `200m` or `512Mi`.
-#[derive(JsonSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
-#[schemars(inline)]
-pub struct Amount(#[schemars(length(max = 32))] pub String);
 
 /// The volume for the app's files.
 #[skip_serializing_none]

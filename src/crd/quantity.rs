@@ -1,5 +1,13 @@
 //! Kubernetes quantities, as far as storage sizes need them. Pure.
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// A quantity, such as `200m` or `512Mi`.
+#[derive(JsonSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
+#[schemars(inline)]
+pub struct Amount(#[schemars(length(max = 32))] pub String);
+
 /// The quantity in bytes, or `None` if it is invalid (`8Gb`, an empty string) or not above zero.
 pub fn parse_positive(text: &str) -> Option<f64> {
     parse(text).filter(|value| *value > 0.0)

@@ -34,7 +34,9 @@ const BOTH: &[&str] = &["ClientApp", "Postgresql"];
 const STORES: &[&str] = &["Postgresql", "PostgresWriter"];
 const BACKUP: &[&str] = &["ClientAppBackup"];
 const RESTORE: &[&str] = &["ClientAppRestore"];
-const ALL: &[&str] = &["ClientApp", "ClientAppBackup", "ClientAppRestore", "Postgresql", "PostgresWriter"];
+const ALL: &[&str] = &["ClientApp", "ClientAppBackup", "ClientAppRestore", "Postgresql", "PostgresWriter", "Profile"];
+const PROFILE: &[&str] = &["Profile"];
+const CLASS: &[&str] = &["ClientApp", "Profile"];
 const PROCESS: &[&str] = &["the operator"];
 /// The condition of a Postgresql about its dumps.
 pub const BACKED_UP: &str = "BackedUp";
@@ -135,14 +137,14 @@ reasons! {
     DataKept APP kind::READY, Event: "The ClientApp was deleted; the objects in the message were kept.", "Delete them yourself if their data is no longer needed.";
     DataRetained APP kind::RELEASED, Stalled: "An earlier ClientApp of this name, or an earlier database of the name that it would get, has left data. Nothing is created next to it.",
         "Set `spec.postgres.adopt`, rename the ClientApp, or delete the data.";
-    DatabaseBackedUp APP BACKED_UP, Fine: "The last backup of the PerconaPGCluster is complete.", "Nothing.";
-    DatabaseBackupFailed APP BACKED_UP, Trouble: "The last backup of the PerconaPGCluster has failed.", "Follow the message, or check the Job of that backup.";
+    DatabaseBackedUp APP BACKED_UP, Fine: "The last backup of the PerconaPGCluster or Cluster is complete.", "Nothing.";
+    DatabaseBackupFailed APP BACKED_UP, Trouble: "The last backup of the PerconaPGCluster or Cluster has failed, or the Cluster cannot archive WAL.", "Follow the message, or check the Job of that backup or the log of the plugin.";
     DatabaseBusy ROW kind::READY, Trouble: "The database did not reach the row in time, for example because another client holds a lock.", "Wait; it is retried, and a deletion waits for it.";
     DatabaseLost APP kind::POSTGRES_READY, Stalled: "The database in use was deleted with its data. No empty one is created in its place.",
         "Restore it under its name and hand it over with the label in `DatabaseNotOurs` and `spec.postgres.adopt`; or confirm with the command in the message that the app begins with an empty one.";
     DatabaseMissing ROW kind::READY, Stalled: "The server has no such database.", "Create it, or correct `PSQL_DBNAME`.";
     DatabaseNotConfigured ROW kind::READY, Stalled: "The operator has no database for PostgresWriters.", "Set `PSQL_HOST` and the other `PSQL_` variables of the operator.";
-    DatabaseNotOurs APP kind::POSTGRES_READY, Stalled: "A database of this name belongs to another object.",
+    DatabaseNotOurs APP kind::POSTGRES_READY, Stalled: "A database of this name, or what would back it up, belongs to another object.",
         "Rename the ClientApp, remove that database, or hand it over as the message says.";
     DatabaseNotProgressing APP kind::POSTGRES_READY, Trouble: "The database is not ready, and has made no progress for 5 minutes; the message says what was seen last.",
         "Follow the message. See the log of the database's operator, and that the Percona operator is no older than `spec.crVersion` of the PerconaPGCluster.";
@@ -156,8 +158,8 @@ reasons! {
     DeletionHeld BOTH kind::READY, Stalled: "The object is being deleted with its data, as are many others, or the definition of its kind: nothing of it is deleted yet.",
         "If it is meant to go, `kubectl clientapp approve-deletions`, or the command in the message; to keep its data, set `spec.deletionPolicy` to Retain.";
     DependencyCircle APP kind::RELEASED, Stalled: "ClientApps wait for each other by `spec.dependsOn`.", "Remove one of them from the field.";
-    DependencyMissing APP kind::POSTGRES_READY, Stalled: "The cluster does not have the kind that provides the database.",
-        "Install the Percona Operator for PostgreSQL or CloudNativePG, or apply `crds/`.";
+    DependencyMissing APP kind::POSTGRES_READY, Stalled: "The cluster does not have the kind that provides the database, or a kind that backs it up.",
+        "Install the Percona Operator for PostgreSQL, CloudNativePG or its plugin barman-cloud, or apply `crds/`.";
     DependencyNotReady APP kind::RELEASED, Progress: "An object that `spec.dependsOn` names is not Ready.", "Wait; the message says why it is not.";
     Deployed APP kind::RELEASED, Fine: "The release is deployed as the spec requests.", "Nothing.";
     DeployerNotOurs APP kind::RELEASED, Stalled: "A RoleBinding `clientapp-deployer` binds something other than the account that helm acts as. It is not overwritten.",
@@ -198,7 +200,7 @@ reasons! {
     NamespaceKept APP kind::READY, Event: "The namespace that was created for the ClientApp is kept, because of the objects in the message.", "Delete it yourself if it is no longer needed.";
     NamespaceTerminating APP kind::READY, Trouble: "The namespace is being deleted.", "Wait.";
     NoArchive APP FILES_BACKED_UP, Progress: "There is no archive of the app's files yet.", "Wait for the schedule, or `kubectl clientapp backup`.";
-    NoDatabaseBackup APP BACKED_UP, Progress: "There is no backup of the PerconaPGCluster yet.", "Wait for the schedule.";
+    NoDatabaseBackup APP BACKED_UP, Progress: "There is no backup of the PerconaPGCluster or Cluster yet.", "Wait for the schedule.";
     NoDump BOTH BACKED_UP, Progress: "There is no dump yet.", "Wait for the schedule.";
     NoRelease APP kind::WORKLOADS_READY, Progress: "Nothing is released yet.", "Check the other conditions.";
     NoVolume APP FILES_BACKED_UP, Stalled: "`spec.persistence.backup` is set, and the release has no volume with files of the app.", "Enable `spec.persistence`, or remove `backup`.";
@@ -218,7 +220,7 @@ reasons! {
     PasswordSecretMissing DB kind::READY, Stalled: "`spec.passwordSecret` names a Secret that does not exist.", "Create it; the operator notices at once.";
     Pending APP kind::RELEASED, Progress: "helm is about to run.", "Wait.";
     PodUnavailable PROCESS kind::READY, Readiness: "The operator cannot read its own pod, whose image it needs for the Jobs that dump.", "Wait; it is retried.";
-    ProfileInvalid APP kind::READY, Stalled: "The Profile sets a key that the operator computes, or an invalid size; the message names it.", "Correct the Profile.";
+    ProfileInvalid CLASS kind::READY, Stalled: "The Profile sets a key that the operator computes, or an invalid size; the message names it.", "Correct the Profile.";
     ProfileMissing APP kind::READY, Stalled: "`spec.profile` names a Profile that does not exist.", "Create it, or name another; the operator notices at once.";
     ProgressDeadlineExceeded APP kind::WORKLOADS_READY, Stalled: "A Deployment of the release no longer makes progress; the message says why its pods are not ready.", "Follow the message; the operator notices the next change of the spec or the pods.";
     Provisioning BOTH kind::POSTGRES_READY, Progress: "The database is being created.", "Wait; if it takes long, `kubectl describe` it.";
@@ -237,7 +239,10 @@ reasons! {
         "Restore Helm's Secret, or delete the release's objects by hand and then the Secret.";
     Replacing DB kind::READY, Progress: "An object that cannot be changed in place is deleted and recreated.", "Wait.";
     RepositoryMismatch APP kind::POSTGRES_READY, Stalled: "The backups of the database are in a repository other than the one in the spec. Neither is touched.",
-        "Name the repository that the message names in `spec.postgres.percona.repository`.";
+        "Name the repository that the message names in `spec.postgres.percona.repository` or `spec.postgres.backup.store`.";
+    RepositoryPasswordGenerated BOTH BACKED_UP, Event: "The operator has generated the password of a restic repository.", "Keep a copy of the Secret in the message outside this cluster: nobody can read the backups without it.";
+    RepositoryPasswordLost BOTH BACKED_UP, Trouble: "The Secret with the password of the restic repository is gone. No other password is generated, because the backups would stay unreadable.",
+        "Create the Secret again from your copy.";
     RestoreCompleted RESTORE kind::READY, Fine: "The restore is complete.", "Nothing.";
     RestoreFailed DB kind::READY, Stalled: "The dump could not be restored. The dumps are unchanged, and no database was created.", "Follow the message.";
     RestorePending RESTORE kind::READY, Progress: "The restore has not begun; the message says what it waits for.", "Wait.";
@@ -248,8 +253,14 @@ reasons! {
     RetainUnsafe APP kind::READY, Stalled: "The ClientApp is being deleted, and uninstalling its release would delete a volume that must be kept: under `Retain`, or because it is not recorded as its own.",
         "Set `spec.deletionPolicy` to Delete, or delete again with `--cascade=orphan`; or delete that volume, if its data is no longer needed.";
     Retained DB kind::READY, Event: "The Postgresql was deleted; the objects in the message were kept.", "Hand them over to a new Postgresql, or delete them yourself.";
+    RevisionsUnavailable PROCESS kind::READY, Readiness: "The operator cannot list the revisions of Profiles in its namespace.", "Read the API server's error; it is retried. `manifests/role-lease.yaml` has the required rights.";
     RolledBack APP kind::RELEASED, Stalled: "A revision has failed, and `spec.upgrade.onFailure` is Rollback: the release is as it was when it was last Ready.", "Correct the spec, or ask for another attempt with `kubectl clientapp retry`.";
+    RolledOut PROFILE kind::READY, Fine: "All ClientApps that count have the Profile's revision.", "Nothing.";
     RollingBack APP kind::RELEASED, Progress: "A revision has failed, and the release goes back to the last one that was Ready.", "Wait.";
+    RollingOut PROFILE kind::READY, Progress: "A revision of the Profile is on its way to the ClientApps, wave by wave; the message says what the next wave waits for.", "Wait.";
+    RolloutPaused PROFILE kind::READY, Progress: "`spec.rollout.paused` is true: no further ClientApp gets the revision.", "Set it to false.";
+    RolloutStopped PROFILE kind::READY, Stalled: "ClientApps have failed with the Profile's revision, as many as `spec.rollout.stopAtFailures`. No further one gets it.",
+        "See those in `status.rollout.failed`. Correct the Profile, which makes another revision, or go back by `spec.rollout.revision`; the rollout goes on once fewer have failed.";
     RowDrifted ROW kind::READY, Event: "Another client of the database has changed or deleted the row; the operator restores it.", "Stop that client from changing the row.";
     RowNotOurs ROW kind::READY, Stalled: "According to the operator's table `clientapp_operator_rows`, the row with this id does not belong to this cluster.", "Delete the row and its entry there, or delete the object.";
     RowRefused ROW kind::READY, Stalled: "A constraint, trigger or policy of the table refuses the row.", "Correct the spec, or what the message names.";

@@ -10,6 +10,11 @@ pub(super) const HOSTNAME: &str =
 /// Says that a value is no hostname.
 pub(super) const NOT_A_HOSTNAME: &str = "must be a DNS name in lower case, such as acme.example.com: letters, digits, '-' and '.', no wildcard, no trailing dot";
 
+/// CEL rule of a chart's version.
+pub(super) const EXACT_VERSION: &str = "self.matches('^(0|[1-9][0-9]*)[.](0|[1-9][0-9]*)[.](0|[1-9][0-9]*)(-[0-9A-Za-z-]+([.][0-9A-Za-z-]+)*)?([+][0-9A-Za-z-]+([.][0-9A-Za-z-]+)*)?$')";
+/// Says that a value is no chart's version.
+pub(super) const NOT_A_VERSION: &str = "must be one exact version such as 5.5.2: no range, no 'latest', no leading 'v'";
+
 pub(super) fn number<const N: i32>() -> i32 {
     N
 }

@@ -1,6 +1,7 @@
 //! A restic repository in S3-compatible storage, for a `Postgresql`'s dumps and a ClientApp's files. Part of [`super::Backup`].
 
 use kube::KubeSchema;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 use utoipa::ToSchema;
@@ -26,7 +27,8 @@ pub struct Bucket {
     #[x_kube(validation = Rule::new("self.matches('^[a-zA-Z0-9-]+$')").message("must be the name of a region, such as eu-central-1"))]
     pub region: String,
 
-    /// The Secret in this namespace with the credentials.
+    /// The Secret in this namespace with the credentials. Without keys in it, Jobs with `jobs.serviceAccountName` use the identity that a
+    /// cloud gives to that account.
     pub credentials_secret: CredentialsSecret,
 
     /// The Secret in this namespace with certificates to trust instead of the usual ones.
@@ -42,6 +44,7 @@ pub struct Bucket {
 #[skip_serializing_none]
 #[derive(KubeSchema, ToSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new("!has(self.generatePassword) || !self.generatePassword || has(self.passwordSecret)").message("needs passwordSecret, with the name of the Secret to create").field_path(".generatePassword"))]
 pub struct Store {
     /// The bucket.
     #[serde(flatten)]
@@ -54,6 +57,11 @@ pub struct Store {
 
     /// Which snapshots to keep in the repository. Absent: all.
     pub keep: Option<StoreKeep>,
+
+    /// True: the operator creates the Secret that `passwordSecret` names, with a generated password, before the first backup. It never
+    /// changes or deletes it, and creates no other if it is lost: keep a copy outside this cluster.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub generate_password: bool,
 }
 
 impl Store {
@@ -61,6 +69,53 @@ impl Store {
     pub fn path(&self, namespace: &str, name: &str) -> String {
         let own = format!("{namespace}/{name}");
         self.prefix.as_ref().map_or(own.clone(), |prefix| format!("{prefix}/{own}"))
+    }
+}
+
+/// The Secret with the password of a restic repository, as last seen.
+#[derive(JsonSchema, Clone, Debug, Deserialize, Serialize, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct RepositoryPassword {
+    /// Name of the Secret.
+    pub secret: String,
+    /// uid of the Secret.
+    pub uid: String,
+}
+
+/// Tells how a repository stands with its password.
+#[derive(Clone, Debug, PartialEq)]
+pub enum PasswordState {
+    /// It is on record, or a user gives it.
+    Given,
+    /// It is to be generated into this Secret, unless that exists.
+    Missing(StorePasswordSecret),
+    /// This Secret is gone, and the repository knows no other password.
+    Lost(StorePasswordSecret),
+}
+
+impl Bucket {
+    /// Returns the Secret with the password to record. `uid`: that of the Secret, if it exists.
+    pub fn password(&self, recorded: Option<&RepositoryPassword>, uid: Option<&str>) -> Option<RepositoryPassword> {
+        let seen = self.password_secret.as_ref().zip(uid);
+        let seen = seen.map(|(secret, uid)| RepositoryPassword { secret: secret.name.clone(), uid: uid.to_owned() });
+        seen.or_else(|| recorded.cloned())
+    }
+
+    /// Returns how the repository stands with its password. One that was ever seen is never replaced by another.
+    pub fn password_state(
+        &self,
+        is_generated: bool,
+        recorded: Option<&RepositoryPassword>,
+        exists: bool,
+    ) -> PasswordState {
+        let Some(secret) = self.password_secret.as_ref().filter(|_| !exists) else {
+            return PasswordState::Given;
+        };
+        match (recorded, is_generated) {
+            (Some(_), _) => PasswordState::Lost(secret.clone()),
+            (None, true) => PasswordState::Missing(secret.clone()),
+            (None, false) => PasswordState::Given,
+        }
     }
 }
 
@@ -165,4 +220,47 @@ fn default_password() -> String {
 }
 fn default_ca() -> String {
     "ca.crt".to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn a_password_is_generated_once() {
+        let bucket = |secret: Value| -> Bucket {
+            let whole = json!({"endpoint": "https://s3", "bucket": "dumps", "credentialsSecret": {"name": "s3"}, "passwordSecret": secret});
+            serde_json::from_value(whole).unwrap()
+        };
+        let record = |secret: &str| Some(RepositoryPassword { secret: secret.to_owned(), uid: "u".to_owned() });
+        let named = || json!({"name": "restic"});
+        let secret = || StorePasswordSecret::named("restic");
+        let (missing, lost) = (|| PasswordState::Missing(secret()), || PasswordState::Lost(secret()));
+        for (what, secret, is_generated, recorded, uid, state, put_down) in [
+            ("not encrypted", json!(null), false, None, None, PasswordState::Given, None),
+            ("before the first backup", named(), true, None, None, missing(), None),
+            ("it is generated", named(), true, None, Some("u"), PasswordState::Given, record("restic")),
+            ("on record", named(), true, record("restic"), Some("u"), PasswordState::Given, record("restic")),
+            ("it is gone", named(), true, record("restic"), None, lost(), record("restic")),
+            ("another name does not make it anew", named(), true, record("other"), None, lost(), record("other")),
+            ("it was a user's before", named(), true, record("restic"), None, lost(), record("restic")),
+            ("a user's is gone", named(), false, record("restic"), None, lost(), record("restic")),
+            ("a user has not created it yet", named(), false, None, None, PasswordState::Given, None),
+            (
+                "a user names another",
+                named(),
+                false,
+                record("other"),
+                Some("u"),
+                PasswordState::Given,
+                record("restic"),
+            ),
+        ] {
+            let bucket = bucket(secret);
+            assert_eq!(bucket.password_state(is_generated, recorded.as_ref(), uid.is_some()), state, "{what}");
+            assert_eq!(bucket.password(recorded.as_ref(), uid), put_down, "{what}");
+        }
+    }
 }

@@ -23,7 +23,10 @@ pub(crate) mod recreatable;
 mod request;
 
 use k8s_openapi::{
-    api::core::v1::{Namespace, PersistentVolumeClaim, Secret},
+    api::{
+        apps::v1::ControllerRevision,
+        core::v1::{Namespace, PersistentVolumeClaim, Secret},
+    },
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use kube::{
@@ -183,6 +186,13 @@ impl Destroyer<'_> {
 
 /// A namespace that was made for an app and holds nothing worth keeping. The caller vouches for that, after looking at everything in it.
 pub(crate) struct Vacant<'a>(pub &'a Namespace);
+
+/// Deletes a revision of a Profile that no ClientApp has. Its name tells its content, so a successor of that name is the same one.
+pub(crate) async fn profile_revision(client: &Client, namespace: &str, name: &str) -> kube::Result<bool> {
+    let api: Api<ControllerRevision> = Api::namespaced(client.clone(), namespace);
+    let meta = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
+    request(&api, &meta, None, DeleteParams::default()).await
+}
 
 /// Deletes a namespace, unless it has changed since it was read; `false`: it is gone. `lead` is a controller's; the API call that
 /// has just created the namespace needs none.

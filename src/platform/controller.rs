@@ -9,7 +9,7 @@ use std::{
 };
 
 use futures::{StreamExt as _, channel::mpsc};
-use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope};
 use kube::{
     Api, Client, Resource,
     runtime::{
@@ -21,7 +21,7 @@ use kube::{
 };
 use rand::RngExt as _;
 use serde::de::DeserializeOwned;
-use tokio::sync::OnceCell;
+use tokio::sync::{OnceCell, SetOnce};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
@@ -51,19 +51,31 @@ pub(crate) fn after_finalizer(exists: bool) -> Action {
     if exists { Action::await_change() } else { Action::requeue(RECHECK_GONE) }
 }
 
+/// Where objects of a kind live: in namespaces, or in the cluster.
+pub trait ApiScope: Sized {
+    /// Returns the API of the objects of a namespace; of a kind of the cluster, that of all objects.
+    fn api<K: Resource<DynamicType = (), Scope = Self>>(client: Client, namespace: &str) -> Api<K>;
+}
+
+impl ApiScope for NamespaceResourceScope {
+    fn api<K: Resource<DynamicType = (), Scope = Self>>(client: Client, namespace: &str) -> Api<K> {
+        Api::namespaced(client, namespace)
+    }
+}
+
+impl ApiScope for ClusterResourceScope {
+    fn api<K: Resource<DynamicType = (), Scope = Self>>(client: Client, _: &str) -> Api<K> {
+        Api::all(client)
+    }
+}
+
 pub trait ReconciledObject:
-    Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned + Send + Sync + 'static
+    Resource<DynamicType = (), Scope: ApiScope> + Clone + Debug + DeserializeOwned + Send + Sync + 'static
 {
 }
 
 impl<K> ReconciledObject for K where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-        + Clone
-        + Debug
-        + DeserializeOwned
-        + Send
-        + Sync
-        + 'static
+    K: Resource<DynamicType = (), Scope: ApiScope> + Clone + Debug + DeserializeOwned + Send + Sync + 'static
 {
 }
 
@@ -130,6 +142,9 @@ pub(crate) struct Objects<K: ReconciledObject> {
     pub store: Store<Guard<K>>,
     /// Their names, sorted by namespace, because most changes concern objects of one namespace.
     names: Arc<Mutex<BTreeSet<Key>>>,
+    /// Set once the first complete list is there. Only one task can wait for kube's own store to be ready (it keeps only the last
+    /// waker).
+    listed: Arc<SetOnce<()>>,
     triggers: mpsc::UnboundedSender<ObjectRef<Guard<K>>>,
 }
 
@@ -141,19 +156,22 @@ pub(crate) struct Feed<K: ReconciledObject> {
 
 impl<K: ReconciledObject> Clone for Objects<K> {
     fn clone(&self) -> Self {
-        Objects { store: self.store.clone(), names: self.names.clone(), triggers: self.triggers.clone() }
+        let Objects { store, names, listed, triggers } = self;
+        Objects { store: store.clone(), names: names.clone(), listed: listed.clone(), triggers: triggers.clone() }
     }
 }
 
 fn reference<K: ReconciledObject>(key: &Key) -> ObjectRef<Guard<K>> {
-    ObjectRef::new(&key.name).within(&key.namespace)
+    let reference = ObjectRef::new(&key.name);
+    // A kind of the cluster has none.
+    if key.namespace.is_empty() { reference } else { reference.within(&key.namespace) }
 }
 
 impl<K: ReconciledObject> Objects<K> {
     pub(crate) fn new() -> (Objects<K>, Feed<K>) {
         let (store, writer) = reflector::store();
         let (triggers, triggered) = mpsc::unbounded();
-        (Objects { store, names: Arc::default(), triggers }, Feed { writer, triggered })
+        (Objects { store, names: Arc::default(), listed: Arc::default(), triggers }, Feed { writer, triggered })
     }
 
     pub(crate) fn get(&self, key: &Key) -> Option<Arc<Guard<K>>> {
@@ -163,6 +181,11 @@ impl<K: ReconciledObject> Objects<K> {
     pub(crate) fn trigger(&self, key: &Key) {
         // The receiver ends with the controller; after that nothing is reconciled.
         let _ = self.triggers.unbounded_send(reference(key));
+    }
+
+    /// Returns once the first complete list is there.
+    pub(crate) async fn listed(&self) {
+        self.listed.wait().await;
     }
 
     fn names(&self) -> MutexGuard<'_, BTreeSet<Key>> {
@@ -262,6 +285,10 @@ impl<K: Reconciler> Driver<K> {
             Event::InitApply(_) => {}
         }
         self.call(|kind| kind.on_event(event));
+        if matches!(event, Event::InitDone) {
+            // Fires again after each interruption of the watch.
+            let _ = self.objects.listed.set(());
+        }
     }
 
     /// Calls the kind, and survives a panic in it.

@@ -1,16 +1,26 @@
 //! Names of objects, and hashes. **Pure.**
 
+use std::fmt;
+
 use kube::{Resource, ResourceExt as _};
 use sha2::{Digest as _, Sha256};
 
-/// An object in a namespace, by name.
-#[derive(Clone, Debug, derive_more::Display, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[display("{namespace}/{name}")]
+/// An object, by namespace and name.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key {
-    /// Namespace of the object.
+    /// Namespace of the object; empty for an object of the cluster.
     pub namespace: String,
     /// Name of the object.
     pub name: String,
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.namespace.as_str() {
+            "" => f.write_str(&self.name),
+            namespace => write!(f, "{namespace}/{}", self.name),
+        }
+    }
 }
 
 impl Key {

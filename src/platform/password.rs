@@ -1,8 +1,13 @@
 //! Generates passwords. An **effect**: the operating system's randomness.
 
-use k8s_openapi::ByteString;
+use std::collections::BTreeMap;
+
+use k8s_openapi::{ByteString, api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use rand::rand_core::UnwrapErr;
 use rand::{RngExt as _, distr::Alphanumeric, rngs::SysRng};
+
+use super::events::Note;
+use crate::crd::{Reason, StorePasswordSecret, conditions::Verdict, label};
 
 const PASSWORD_LENGTH: usize = 32;
 
@@ -14,6 +19,39 @@ const PASSWORD_LENGTH: usize = 32;
 pub(crate) fn password() -> ByteString {
     let mut random = UnwrapErr(SysRng);
     ByteString((0..PASSWORD_LENGTH).map(|_| random.sample(Alphanumeric)).collect())
+}
+
+/// Builds the Secret with the password of a restic repository. It has no owner and no label by which it could be deleted: whatever is
+/// deleted, the backups may stay.
+pub(crate) fn of_repository(namespace: &str, StorePasswordSecret { name, key }: StorePasswordSecret) -> Secret {
+    Secret {
+        metadata: ObjectMeta {
+            name: Some(name),
+            namespace: Some(namespace.to_owned()),
+            labels: Some(BTreeMap::from([(label::MANAGED_BY.to_owned(), label::OPERATOR.to_owned())])),
+            ..ObjectMeta::default()
+        },
+        data: Some(BTreeMap::from([(key, password())])),
+        immutable: Some(true),
+        type_: Some("Opaque".to_owned()),
+        ..Secret::default()
+    }
+}
+
+/// Returns the event that tells users to keep a copy of it.
+pub(crate) fn generated(secret: &str) -> Note {
+    let message = format!(
+        "Secret {secret} has the generated password of the repository of backups: keep a copy outside this cluster, nobody can read them without it"
+    );
+    Note::warning("GeneratePassword", Reason::RepositoryPasswordGenerated, message)
+}
+
+/// Judges backups whose Secret with the password is gone. **Pure.**
+pub(crate) fn lost(namespace: &str, StorePasswordSecret { name, key }: &StorePasswordSecret) -> Verdict {
+    let message = format!(
+        "Secret {name} with the repository's password is gone, and no other is generated: create it from your copy, `kubectl create secret generic {name} -n {namespace} --from-literal={key}=…`"
+    );
+    Verdict::no(Reason::RepositoryPasswordLost, message)
 }
 
 #[cfg(test)]

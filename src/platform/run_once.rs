@@ -273,17 +273,13 @@ pub(crate) async fn hold<K: RunOnce>(ctx: &RunContext<K>, run: &Run<'_, K>) -> R
     added.map(drop).map_err(Error::api(format!("add the finalizer of {}", run.key)))
 }
 
-/// Returns one of the namespace's objects of another kind that has begun and not ended.
-pub(crate) async fn running<O>(
-    client: &Client,
-    namespace: &str,
-    is_of: impl Fn(&O) -> bool,
-) -> Result<Option<String>, Error>
+/// Returns an object of another kind that has begun and not ended.
+pub(crate) async fn running<O>(api: Api<O>, is_of: impl Fn(&O) -> bool) -> Result<Option<String>, Error>
 where
-    O: ReconciledObject + HasStatus<Status: RunStatus>,
+    O: ReconciledObject + Resource<Scope = NamespaceResourceScope> + HasStatus<Status: RunStatus>,
 {
-    let listed = Api::<O>::namespaced(client.clone(), namespace).list(&ListParams::default()).await;
-    let listed = listed.map_err(Error::api(format!("list the {} of namespace {namespace}", O::plural(&()))))?;
+    let listed = api.list(&ListParams::default()).await;
+    let listed = listed.map_err(Error::api(format!("list {}", O::plural(&()))))?;
     let runs = |object: &&O| is_of(object) && object.status().and_then(RunStatus::phase) == Some(BackupPhase::Running);
     Ok(listed.items.iter().find(runs).map(ResourceExt::name_any))
 }
@@ -407,6 +403,8 @@ pub(crate) enum Error {
     Api { operation: String, source: Box<kube::Error> },
     #[error("{0}")]
     Invalid(String),
+    #[error("{operation}: this operator is no longer the leader")]
+    NotLeading { operation: String },
     #[error(transparent)]
     Panicked(Panic),
 }
@@ -422,6 +420,7 @@ impl ReconcileError for Error {
         match self {
             Error::Api { source, .. } => api_disposition(source),
             Error::Panicked(_) => INTERNAL_ERROR,
+            Error::NotLeading { .. } => Disposition::unreported(Reason::NotLeading, RetryPolicy::OnChange),
             Error::Invalid(_) => Disposition {
                 condition: Some(kind::READY),
                 state: State::False,
@@ -449,5 +448,13 @@ mod tests {
             assert_eq!(look_in(Some(created), now), Duration::from_secs(expected), "{later}");
         }
         assert_eq!(look_in(None, created), Duration::from_secs(3));
+    }
+
+    /// The next leader tells what it finds.
+    #[test]
+    fn a_process_that_does_not_lead_any_more_tells_nothing() {
+        let error = Error::NotLeading { operation: "delete PerconaPGBackup ns/b".to_owned() };
+        assert_eq!(error.disposition().condition, None);
+        assert_eq!(error.disposition().retry.delay(1), None);
     }
 }

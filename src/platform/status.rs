@@ -4,7 +4,7 @@ use std::sync::{Arc, atomic::AtomicU64};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{
-    Api, Client,
+    Client,
     api::{Patch, PatchParams},
     core::{Status, object::HasStatus},
 };
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::{
     cache::Memo,
-    controller::ReconciledObject,
+    controller::{ApiScope as _, ReconciledObject},
     key::Key,
     reconciled::{Reconciled, version},
 };
@@ -135,7 +135,7 @@ async fn patch_status<K: ReconciledObject, S>(
     let patch = Patch::Json::<()>(serde_json::from_value(json!(patch)).map_err(kube::Error::SerdeError)?);
     let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
     // The answer is the object, which may not decode.
-    let api: Api<Guard<K>> = Api::namespaced(client.clone(), &object.key.namespace);
+    let api = K::Scope::api::<Guard<K>>(client.clone(), &object.key.namespace);
     api.patch_status(&object.key.name, &params, &patch).await
 }
 

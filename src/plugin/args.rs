@@ -11,7 +11,10 @@ use super::{
     output::Output,
     text::{duration, new_name},
 };
-use crate::{config::InstallArgs, crd::DeletionPolicy};
+use crate::{
+    config::InstallArgs,
+    crd::{DeletionPolicy, Reclaim},
+};
 
 /// Help heading of the options that every command has.
 const GLOBAL: &str = "Global options";
@@ -391,6 +394,9 @@ pub(crate) struct Backup {
     /// Take the pods of the app away meanwhile, so that its database and its files are of one moment, and wait for both.
     #[arg(long)]
     pub(crate) stop: bool,
+    /// What happens to what it has made when the ClientAppBackup is deleted: `Retain` or `Delete`, which is not for dumps.
+    #[arg(long, value_name = "POLICY", default_value = "Retain", ignore_case = true, hide_possible_values = true)]
+    pub(crate) reclaim: Reclaim,
     #[command(flatten)]
     pub(crate) waiting: Waiting,
 }

@@ -1,12 +1,14 @@
-//! `backup` creates a ClientAppBackup; `backups` lists the dumps of an app's database and, for a PerconaPGCluster, see [`percona`].
+//! `backup` creates a ClientAppBackup; `backups` lists the dumps of an app's database and, for a PerconaPGCluster
+//! or a Cluster, see [`percona`] and [`cloudnativepg`].
 
 use indicatif::BinaryBytes;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::{Resource as _, api::ListParams};
 use serde_json::Value;
 
 use super::{
-    args,
+    args, cloudnativepg,
     dumps::needed,
     error::Error,
     files, percona, run_once,
@@ -27,14 +29,14 @@ use crate::{
 fn has_files_only(app: &ClientApp) -> bool {
     let postgres = &app.spec.postgres;
     let provider = database::provider(postgres.provider).filter(|_| postgres.enabled);
-    app.spec.persistence.backup.is_some() && !provider.is_some_and(|provider| provider.info().backs_up)
+    app.spec.persistence.backup.is_some() && !provider.is_some_and(|provider| provider.backs_up(postgres))
 }
 
 pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::Backup) -> Result<(), Error> {
-    let args::Backup { names: args::Names { names }, stop, waiting } = args;
+    let args::Backup { names: args::Names { names }, stop, reclaim, waiting } = args;
     let mut tally = Tally::of(names.len());
     for name in names {
-        tally.keep(back_up(session, printer, name, *stop, waiting).await, printer)?;
+        tally.keep(back_up(session, printer, name, (*stop, *reclaim), waiting).await, printer)?;
     }
     tally.end()
 }
@@ -43,13 +45,13 @@ async fn back_up(
     session: &Session,
     printer: &mut Printer,
     name: &str,
-    quiesce: bool,
+    (quiesce, reclaim): (bool, Reclaim),
     waiting: &args::Waiting,
 ) -> Result<(), Error> {
     // A name that is mistyped is told at once.
     session.app(name).await?;
     let of = BackupSubject { kind: BackupSubjectKind::ClientApp, name: name.to_owned() };
-    let backup = ClientAppBackup::new("", ClientAppBackupSpec { of, parts: None, quiesce, reclaim: Reclaim::Retain });
+    let backup = ClientAppBackup::new("", ClientAppBackupSpec { of, parts: None, quiesce, reclaim });
     run_once::create(session, printer, (backup, name), &format!("backs up {name}"), waiting).await
 }
 
@@ -58,6 +60,9 @@ pub(crate) async fn list(session: &Session, printer: &mut Printer, name: &str) -
     let archives = app.as_ref().map(|app| files::last(app, &session.flags, Session::now())).unwrap_or_default();
     if app.as_ref().is_some_and(percona::has_cluster) {
         return percona::list(session, printer, name, &archives).await;
+    }
+    if app.as_ref().is_some_and(|app| cloudnativepg::has_cluster(app) && !has_files_only(app)) {
+        return cloudnativepg::list(session, printer, name, &archives).await;
     }
     if app.as_ref().is_some_and(has_files_only) {
         let none: [Value; 0] = [];
@@ -70,17 +75,35 @@ pub(crate) async fn list(session: &Session, printer: &mut Printer, name: &str) -
         let backup = session.flags.command(format!("kubectl clientapp backup {name}"));
         printer.note(&format!("{name} has no dump yet: {backup} creates one"));
     }
-    printer.objects(&summary.dumps, || render(&summary, Session::now()) + &archives)
+    // Who may not list them sees the last drill.
+    let backups = session.api::<ClientAppBackup>().list(&ListParams::default()).await;
+    let backups = backups.map(|backups| backups.items).unwrap_or_default();
+    printer.objects(&summary.dumps, || render(&summary, &backups, Session::now()) + &archives)
 }
 
-fn render(summary: &BackupSummary, now: Timestamp) -> String {
+/// Returns when a drill last restored a dump.
+fn verified(dump: &str, summary: &BackupSummary, backups: &[ClientAppBackup]) -> Option<Timestamp> {
+    let last = summary.drill.iter().filter(|drill| drill.dump.as_deref() == Some(dump));
+    let last = last.filter_map(|drill| drill.last_success.as_ref());
+    let statuses = backups.iter().filter_map(|backup| backup.status.as_ref());
+    let of_dump = statuses.filter(|status| {
+        let made = status.database.as_ref().filter(|made| made.kind == Postgresql::kind(&()));
+        made.is_some_and(|made| made.dump.as_deref() == Some(dump))
+    });
+    last.chain(of_dump.filter_map(|status| status.verified_at.as_ref())).map(|at| at.0).max()
+}
+
+fn render(summary: &BackupSummary, backups: &[ClientAppBackup], now: Timestamp) -> String {
     let rows = summary.dumps.iter().map(|dump| {
-        let age = paint(FAINT, age(Name::parse(&dump.name).map(|name| name.time()), now));
+        let made = paint(FAINT, age(Name::parse(&dump.name).map(|name| name.time()), now));
         let size = BinaryBytes(dump.bytes.unsigned_abs()).to_string();
-        vec![dump.name.clone(), size, dump.tables.to_string(), age]
+        let verified = verified(&dump.name, summary, backups);
+        let verified = verified.map_or_else(String::new, |at| format!("{} ago", age(Some(at), now)));
+        vec![dump.name.clone(), size, dump.tables.to_string(), verified, made]
     });
     let rows: Vec<_> = rows.collect();
-    let mut text = if rows.is_empty() { String::new() } else { table(&["NAME", "SIZE", "TABLES", "AGE"], &rows) };
+    let headers = ["NAME", "SIZE", "TABLES", "VERIFIED", "AGE"];
+    let mut text = if rows.is_empty() { String::new() } else { table(&headers, &rows) };
     if let Some(drill) = &summary.drill {
         let ago = |time: &Option<Time>| time.as_ref().map(|time| format!("{} ago", age(Some(time.0), now)));
         if let (Some(dump), Some(ago)) = (&drill.dump, ago(&drill.last_success)) {
@@ -114,22 +137,31 @@ mod tests {
             "drill": {"lastSuccess": "2026-01-25T05:00:00Z", "dump": "20260125T030000Z-b", "tables": 41},
         });
         let now = "2026-01-31T04:00:00Z".parse().unwrap();
+        let backup = |kind: &str, dump: &str| {
+            serde_json::from_value(json!({
+                "metadata": {"name": "b"}, "spec": {"of": {"name": "acme"}},
+                "status": {"database": {"kind": kind, "name": "r", "dump": dump}, "verifiedAt": "2026-01-31T03:00:00Z"},
+            }))
+            .unwrap()
+        };
+        let backups =
+            [backup("Postgresql", "20260130T030000Z-aaaaa"), backup("PerconaPGBackup", "20260131T030000Z-x7k2p")];
         let of = |summary: serde_json::Value| {
-            anstream::adapter::strip_str(&render(&serde_json::from_value(summary).unwrap(), now)).to_string()
+            anstream::adapter::strip_str(&render(&serde_json::from_value(summary).unwrap(), &backups, now)).to_string()
         };
         insta::assert_snapshot!(of(summary.clone()), @r"
-        NAME                     SIZE         TABLES   AGE
-        20260131T030000Z-x7k2p   117.74 MiB   42       60m
-        20260130T030000Z-aaaaa   900 B        0        25h
+        NAME                     SIZE         TABLES   VERIFIED   AGE
+        20260131T030000Z-x7k2p   117.74 MiB   42                  60m
+        20260130T030000Z-aaaaa   900 B        0        60m ago    25h
         proven: 20260125T030000Z-b was restored in a drill 5d23h ago, 41 non-empty tables
         ");
         let mut failed = summary;
         failed["drill"]["lastFailure"] = json!("2026-01-31T03:30:00Z");
         failed["drill"]["message"] = json!("dump x is damaged; see `kubectl logs job/acme-pg-drill-1`");
         insta::assert_snapshot!(of(failed), @r"
-        NAME                     SIZE         TABLES   AGE
-        20260131T030000Z-x7k2p   117.74 MiB   42       60m
-        20260130T030000Z-aaaaa   900 B        0        25h
+        NAME                     SIZE         TABLES   VERIFIED   AGE
+        20260131T030000Z-x7k2p   117.74 MiB   42                  60m
+        20260130T030000Z-aaaaa   900 B        0        60m ago    25h
         proven: 20260125T030000Z-b was restored in a drill 5d23h ago, 41 non-empty tables
         in doubt: the drill 30m ago failed: dump x is damaged; see `kubectl logs job/acme-pg-drill-1`
         ");

@@ -18,7 +18,7 @@ use crate::{
     crd::{ClientApp, DumpStore, FilesBackup, StorePasswordSecret},
     platform::key::Key,
     restic::{
-        command::{Location, Password},
+        command::{Access, Location, Password},
         repository::{Repository, Trouble},
         secret,
     },
@@ -80,8 +80,10 @@ async fn read(session: &Session, store: &DumpStore, content: Content) -> Result<
         bucket: given.bucket.clone(),
         path: store.path.clone(),
         region: given.region.clone(),
-        access_key_id: half(&given.credentials_secret.access_key_id_key)?,
-        secret_access_key: half(&given.credentials_secret.secret_access_key_key)?,
+        access: Access::Keys {
+            access_key_id: half(&given.credentials_secret.access_key_id_key)?,
+            secret_access_key: half(&given.credentials_secret.secret_access_key_key)?,
+        },
         ca_file: ca.as_ref().map(|file| file.path().to_owned()),
         password,
         cache: None,

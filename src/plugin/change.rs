@@ -22,7 +22,9 @@ use crate::crd::{Approval, annotation};
 pub(crate) async fn upgrade(session: &Session, printer: &mut Printer, args: &args::Upgrade) -> Result<(), Error> {
     let args::Upgrade { name, version, backup, allow, waiting } = args;
     let before = session.app(name).await?;
-    let from = &before.app.spec.chart_version;
+    let installed = before.app.status.as_ref().and_then(|status| status.installed.as_ref());
+    let pinned = before.app.spec.chart_version.as_ref();
+    let from = pinned.or(installed.map(|chart| &chart.version)).map_or("none", String::as_str);
     let mut first = Map::new();
     if *backup && !before.app.spec.upgrade.backup {
         first.insert("backup".to_owned(), json!(true));

@@ -60,7 +60,7 @@ pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::C
     let found = looked(leases.get_opt(crd::LEASE).await, "read Leases there")?;
     findings.push(leader(operator_namespace, found, Session::now()));
     findings.push(right(&session.namespace, may_create(session).await?));
-    for provider in [PERCONA, CLOUDNATIVEPG] {
+    for provider in [PERCONA, CLOUDNATIVEPG, BARMAN_CLOUD] {
         let found = looked(definitions.get_metadata_opt(provider.definition).await, "read its definition")?;
         findings.push(optional(&provider, found.map(|found| found.is_some())));
     }
@@ -181,6 +181,11 @@ const PERCONA: OptionalKind =
     OptionalKind { definition: percona::CRD_NAME, kind: "PerconaPGCluster", provider: "percona" };
 const CLOUDNATIVEPG: OptionalKind =
     OptionalKind { definition: cloudnativepg::CRD_NAME, kind: "Cluster (CloudNativePG)", provider: "cloudnativepg" };
+const BARMAN_CLOUD: OptionalKind = OptionalKind {
+    definition: cloudnativepg::STORE_CRD_NAME,
+    kind: "ObjectStore (barman-cloud)",
+    provider: "cloudnativepg with postgres.backup",
+};
 
 fn optional(OptionalKind { definition: _, kind, provider }: &OptionalKind, installed: Look<bool>) -> Finding {
     let (mark, sentence) = match installed {

@@ -25,7 +25,7 @@ pub(crate) async fn needed(session: &Session, app: &str) -> Result<Postgresql, E
             format!("{app} has no Postgresql yet: {status} shows what it is waiting for")
         }
         (true, PostgresProvider::CloudNativePg) => {
-            format!("the operator makes no backups of the Cluster of {app} yet: use CloudNativePG's own")
+            format!("{app} has a Cluster of CloudNativePG, which is not dumped")
         }
         _ => format!("{app} has no database of its own"),
     }))

@@ -11,6 +11,7 @@ mod backup;
 mod bucket;
 mod change;
 mod check;
+mod cloudnativepg;
 mod complete;
 mod connection;
 mod create;

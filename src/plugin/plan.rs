@@ -116,7 +116,7 @@ fn asked(session: &Session, args: &args::Plan, stored: Option<&ClientApp>) -> Re
     app.metadata.namespace = Some(session.namespace.clone());
     app.status = stored.and_then(|stored| stored.status.clone());
     if let Some(version) = &args.version {
-        app.spec.chart_version = version.to_string();
+        app.spec.chart_version = Some(version.to_string());
     }
     Ok(app)
 }

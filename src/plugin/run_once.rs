@@ -3,7 +3,8 @@
 
 use std::{fmt::Debug, time::Duration};
 
-use kube::{ResourceExt as _, api::PostParams, core::object::HasStatus};
+use k8s_openapi::NamespaceResourceScope;
+use kube::{Resource, ResourceExt as _, api::PostParams, core::object::HasStatus};
 use serde::Serialize;
 
 use super::{
@@ -33,7 +34,7 @@ pub(crate) async fn create<K>(
     waiting: &args::Waiting,
 ) -> Result<(), Error>
 where
-    K: ReconciledObject + HasStatus<Status: RunStatus> + Serialize + Debug,
+    K: ReconciledObject + Resource<Scope = NamespaceResourceScope> + HasStatus<Status: RunStatus> + Serialize + Debug,
 {
     let kind = K::kind(&());
     object.meta_mut().name = None;

@@ -239,8 +239,10 @@ fn chart(app: &ClientApp, release: &Release) -> String {
     if let Some(version) = &release.app_version {
         line += &format!(", app {version}");
     }
-    if release.chart_version.as_ref() != Some(&app.spec.chart_version) {
-        line += &format!(", {}", paint(UNSURE, format!("the spec asks for {}", app.spec.chart_version)));
+    if let Some(pinned) =
+        app.spec.chart_version.as_ref().filter(|pinned| release.chart_version.as_ref() != Some(*pinned))
+    {
+        line += &format!(", {}", paint(UNSURE, format!("the spec asks for {pinned}")));
     }
     line
 }

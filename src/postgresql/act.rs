@@ -7,7 +7,7 @@ use kube::Api;
 
 use self::{
     apply::{apply, create_claim, delete, grow},
-    secrets::{apply_client_secret, create, keep_password, settle},
+    secrets::{apply_client_secret, create, create_repository_password, keep_password, settle},
 };
 use super::{
     context::{PostgresqlContext, PostgresqlObject},
@@ -36,6 +36,9 @@ pub(crate) async fn act(
             PostgresqlStep::CreateCertificate => create(ctx, objects::secrets::certificate(desired)?).await?,
             PostgresqlStep::ApplyClientSecret => {
                 apply_client_secret(ctx, desired, &observed.credentials.client).await?
+            }
+            PostgresqlStep::CreateRepositoryPassword(secret) => {
+                create_repository_password(ctx, postgres, secret).await?;
             }
             PostgresqlStep::Settle { secret } => settle(ctx, desired, secret).await?,
             PostgresqlStep::CreateVolume(claim) => create_claim(ctx, desired, claim).await?,

@@ -41,6 +41,7 @@ pub(crate) fn decide(desired: &Desired, observed: &ObservedPostgresql) -> Postgr
         pods: _,
         refusals: _,
         dump_source: _,
+        repository_password: _,
         slot_holder: _,
     } = observed;
     let mut plan = PostgresqlPlan::default();
@@ -73,6 +74,7 @@ pub(crate) fn decide(desired: &Desired, observed: &ObservedPostgresql) -> Postgr
     volume::steps(&mut plan, desired, observed, &volume);
     volume_size::steps(&mut plan, desired, observed);
     if serves {
+        dumps::password(&mut plan, desired, observed);
         servers(&mut plan, desired, observed);
         dumps::steps(&mut plan, desired, observed);
         dumps::due_steps(&mut plan, desired, observed);

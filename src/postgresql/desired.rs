@@ -7,8 +7,9 @@ use k8s_openapi::api::networking::v1::NetworkPolicyPeer;
 use super::names;
 use crate::{
     crd::{
-        Backup, Bucket, DrillStore, DumpStore, JobSettings, Parameters, PasswordSecret, Postgresql, PostgresqlSpec,
-        Resources, Restore, RestoreRequest, Scheduling, Store, StoreKeep, Tls, parameters, quantity,
+        Backup, Bucket, DrillStore, DumpStore, JobSettings, Parameters, PasswordSecret, PasswordState, Postgresql,
+        PostgresqlSpec, RepositoryPassword, Resources, Restore, RestoreRequest, Scheduling, Store, StoreKeep, Tls,
+        parameters, quantity,
     },
     platform::{
         key::{Key, key_of},
@@ -79,6 +80,8 @@ pub(crate) struct DesiredStore {
     /// Ends with namespace and name, so that no other object of the cluster has the same.
     pub prefix: String,
     pub keep: Option<StoreKeep>,
+    /// The operator generates the password.
+    pub generate_password: bool,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -119,6 +122,17 @@ pub(crate) struct Desired {
 }
 
 impl Desired {
+    /// Returns how the repository of dumps stands with its password.
+    pub(crate) fn password_state(&self, recorded: Option<&RepositoryPassword>, exists: bool) -> PasswordState {
+        let Some(store) = self.backup.as_ref().and_then(|backup| backup.store.as_ref()) else {
+            return PasswordState::Given;
+        };
+        // A repository that the database is created from has its password already.
+        let restored = self.restore.as_ref().and_then(|restore| restore.store.as_ref());
+        let is_known = restored.is_some_and(|restored| restored.bucket.password_secret == store.bucket.password_secret);
+        store.bucket.password_state(store.generate_password && !is_known, recorded, exists)
+    }
+
     /// Returns the settings of the Jobs that back up and restore; `None`: the defaults.
     pub(crate) fn jobs(&self) -> Option<&JobSettings> {
         self.backup.as_ref()?.jobs.as_ref()
@@ -251,15 +265,15 @@ fn size(field: &str, text: &str) -> Result<Size, String> {
 impl DesiredStore {
     /// Returns where this store keeps the snapshots of one object: `prefix` is its own.
     pub(crate) fn of(given: &Store, prefix: String) -> DesiredStore {
-        let Store { bucket, prefix: _, keep } = given.clone();
-        DesiredStore { bucket, prefix, keep }
+        let Store { bucket, prefix: _, keep, generate_password } = given.clone();
+        DesiredStore { bucket, prefix, keep, generate_password }
     }
 }
 
 /// Returns the dumps that a Postgresql uploads itself, as those of another are restored.
 fn drill_store(given: &DrillStore, store: Option<&DesiredStore>) -> Result<DumpStore, String> {
     let DrillStore { size: scratch } = given.clone();
-    let Some(DesiredStore { bucket, prefix, keep: _ }) = store.cloned() else {
+    let Some(DesiredStore { bucket, prefix, keep: _, generate_password: _ }) = store.cloned() else {
         return Err("spec.backup.drillStore: set spec.backup.store as well, from which drills get the dumps".to_owned());
     };
     if let Some(scratch) = &scratch {

@@ -48,12 +48,19 @@ pub(crate) async fn observe(
         refusals: refusals(ctx, postgres, &objects),
         objects,
         pods: ctx.watches.pods(key),
+        repository_password: repository_password(ctx, desired),
         dump_source: match to_restore(desired, &recorded) {
             Some(restore) => dump_source(ctx, (key, &desired.uid), restore).await?,
             None => DumpSource::default(),
         },
         recorded,
     })
+}
+
+/// Returns the uid of the Secret with the password of the repository of dumps, whoever has made it.
+fn repository_password(ctx: &PostgresqlContext, desired: &Desired) -> Option<String> {
+    let store = desired.backup.as_ref()?.store.as_ref()?;
+    secret(ctx, desired, &store.bucket.password_secret.as_ref()?.name).map(|found| found.uid)
 }
 
 /// Returns the dump that is restored next: for a request or, without, into a new database.

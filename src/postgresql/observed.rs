@@ -292,6 +292,8 @@ pub(crate) struct ObservedPostgresql {
     pub slot_holder: Option<Key>,
     /// Read only before a dump is restored.
     pub dump_source: DumpSource,
+    /// uid of the Secret with the password of the repository of dumps.
+    pub repository_password: Option<String>,
 }
 
 /// Returns the pod of the primary of the Postgresql with this name.

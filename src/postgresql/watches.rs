@@ -172,12 +172,16 @@ fn refused_pods(postgresqls: &Objects<Postgresql>, warned: &Key) {
     postgresqls.trigger_in(&warned.namespace, |postgresql| name.starts_with(&postgresql.name_any()));
 }
 
-/// Triggers the Postgresqls that make this Secret, or that name it in `spec.passwordSecret`.
+/// Triggers the Postgresqls that make this Secret, or that name it in `spec.passwordSecret` or for the repository of their dumps.
 fn secret_changed(postgresqls: &Objects<Postgresql>, secret: &Key) {
     postgresqls.trigger_in(&secret.namespace, |postgresql| {
         let name = postgresql.name_any();
         let given = postgresql.object.as_ref().ok().and_then(|object| object.spec.password_secret.as_ref());
-        names::secrets(&name).contains(&secret.name) || given.is_some_and(|given| given.name == secret.name)
+        let store = |object: &Postgresql| object.spec.backup.as_ref()?.store.as_ref()?.bucket.password_secret.clone();
+        let of_repository = postgresql.object.as_ref().ok().and_then(store);
+        names::secrets(&name).contains(&secret.name)
+            || given.is_some_and(|given| given.name == secret.name)
+            || of_repository.is_some_and(|given| given.name == secret.name)
     });
 }
 

@@ -27,12 +27,33 @@ const INHERITED: [&str; 10] = [
     "SSL_CERT_FILE",
 ];
 
+/// Lists what tells restic the identity of a pod's ServiceAccount: with a web identity, or with EKS Pod Identity, which clouds inject.
+const IDENTITY: [&str; 6] = [
+    "AWS_ROLE_ARN",
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_ROLE_SESSION_NAME",
+    "AWS_REGION",
+    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+    "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
+];
+
 /// Says what a repository is encrypted with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Password {
     /// Nothing, so a user who may read the bucket may read the data.
     None,
     Given(Secret),
+}
+
+/// Says how restic proves to the storage who it is.
+#[derive(Clone, Debug)]
+pub(crate) enum Access {
+    Keys {
+        access_key_id: Secret,
+        secret_access_key: Secret,
+    },
+    /// By the identity that a cloud gives to the pod's ServiceAccount: restic finds it by itself.
+    Identity,
 }
 
 /// Says how restic reaches a repository in S3-compatible storage.
@@ -44,8 +65,7 @@ pub(crate) struct Location {
     /// The path in the bucket.
     pub path: String,
     pub region: String,
-    pub access_key_id: Secret,
-    pub secret_access_key: Secret,
+    pub access: Access,
     /// File with certificates to trust, in PEM format; `None`: those of the system.
     pub ca_file: Option<PathBuf>,
     pub password: Password,
@@ -100,8 +120,15 @@ impl Location {
         environment.push(("TZ", "UTC".into()));
         // No user watches its progress, which it would print sixty times a second.
         environment.push(("RESTIC_PROGRESS_FPS", "0.01".into()));
-        environment.push(("AWS_ACCESS_KEY_ID", self.access_key_id.reveal().into()));
-        environment.push(("AWS_SECRET_ACCESS_KEY", self.secret_access_key.reveal().into()));
+        match &self.access {
+            Access::Keys { access_key_id, secret_access_key } => {
+                environment.push(("AWS_ACCESS_KEY_ID", access_key_id.reveal().into()));
+                environment.push(("AWS_SECRET_ACCESS_KEY", secret_access_key.reveal().into()));
+            }
+            Access::Identity => {
+                environment.extend(IDENTITY.into_iter().filter_map(|name| Some((name, inherited(name)?))));
+            }
+        }
         if let Password::Given(password) = &self.password {
             environment.push(("RESTIC_PASSWORD", password.reveal().into()));
         }
@@ -189,8 +216,10 @@ mod tests {
             bucket: "dumps".to_owned(),
             path: "prod/ns/acme-pg".to_owned(),
             region: "eu-central-1".to_owned(),
-            access_key_id: Secret("canary-id".to_owned()),
-            secret_access_key: Secret("canary-key".to_owned()),
+            access: Access::Keys {
+                access_key_id: Secret("canary-id".to_owned()),
+                secret_access_key: Secret("canary-key".to_owned()),
+            },
             ca_file: None,
             password,
             cache: None,
@@ -224,9 +253,24 @@ mod tests {
     fn what_restic_inherits() {
         let users = |name: &str| match name {
             "HOME" => Some("/home/me".into()),
+            "AWS_ROLE_ARN" | "AWS_WEB_IDENTITY_TOKEN_FILE" => Some(name.to_lowercase().into()),
             "RESTIC_PASSWORD_COMMAND" | "AWS_PROFILE" => panic!("{name} is not inherited"),
             _ => None,
         };
+        let of_pod = Location { access: Access::Identity, ..location(Password::None) };
+        let found = of_pod.environment(users);
+        let found: Vec<_> = found.iter().map(|(name, value)| (*name, value.to_str().unwrap())).collect();
+        assert_eq!(
+            found,
+            [
+                ("HOME", "/home/me"),
+                ("TZ", "UTC"),
+                ("RESTIC_PROGRESS_FPS", "0.01"),
+                ("AWS_ROLE_ARN", "aws_role_arn"),
+                ("AWS_WEB_IDENTITY_TOKEN_FILE", "aws_web_identity_token_file")
+            ]
+        );
+        // Keys are all that is used of what there is.
         let found = location(Password::Given(Secret("pw".to_owned()))).environment(users);
         let names: Vec<_> = found.iter().map(|(name, _)| *name).collect();
         assert_eq!(

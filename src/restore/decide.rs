@@ -41,8 +41,8 @@ use crate::{
     store::{dump::Name, error::UNTOUCHED},
 };
 
-/// Says why the database of an app cannot be restored.
-const UNSUPPORTED: &str = "the operator does not restore databases of the provider cloudnativepg yet: CloudNativePG restores a backup into another Cluster";
+/// Says why a Cluster of CloudNativePG is not restored in place.
+const NEVER_IN_PLACE: &str = "CloudNativePG restores backups into a new Cluster, never in place: set spec.into in another ClientAppRestore, which creates another ClientApp, or spec.parts to [Files]";
 
 /// Holds what follows.
 pub(super) type Outcome = run_once::Outcome<Restores>;
@@ -95,19 +95,11 @@ pub(super) fn decide(
             }
         }
     }
-    // Without its database, an app cannot be stopped by helm: the database comes back first.
-    let comes_first = status.database.as_ref().is_some_and(|made| made.completed_at.is_none()) && !serves(observed);
-    if let (Some(_), Subject::App(app), false) = (&status.files, &observed.subject, comes_first) {
-        let Files { volumes, job, user, .. } = &observed.files;
-        // A Job that exists knows them.
-        match quiesce::stopped(app, &mark(me.name), volumes.is_some() || job.is_some(), user.as_deref()) {
-            Stopped::Yes => {}
-            Stopped::Waits(why) => return running(status, why, None, now),
-            Stopped::NotAsked => {
-                let message = format!("the pods of {} are taken away", spec.target());
-                return running(status, message, Some(Step::Stop(app.clone())), now);
-            }
-        }
+    // Without its database, an app cannot be stopped by helm: the database comes back first. And helm may wait for one that has begun.
+    let is_first = |made: &DatabaseRestore| made.completed_at.is_none() && (made.has_begun() || !serves(observed));
+    let comes_first = status.database.as_ref().is_some_and(is_first);
+    if let Some((why, step)) = held(me, spec, observed).filter(|_| status.files.is_some() && !comes_first) {
+        return running(status, why, step, now);
     }
     if let Some(made) = status.database.clone().filter(|made| made.completed_at.is_none()) {
         match database(me, spec, made, observed, now) {
@@ -125,6 +117,9 @@ pub(super) fn decide(
         }
     }
     if let Some(made) = status.files.clone().filter(|made| made.completed_at.is_none()) {
+        if let Some((why, step)) = held(me, spec, observed) {
+            return running(status, why, step, now);
+        }
         match files(me, spec, made, observed) {
             Progress::Waits(why) => return running(status, why, None, now),
             Progress::Failed(problem) => {
@@ -182,6 +177,20 @@ fn serves(observed: &Observed) -> bool {
     }
 }
 
+/// Returns what files wait for whose volumes a pod may have, and the step that takes the pods away.
+fn held(me: Me<'_>, spec: &ClientAppRestoreSpec, observed: &Observed) -> Option<(String, Option<Step>)> {
+    let Subject::App(app) = &observed.subject else { return None };
+    let Files { volumes, job, user, .. } = &observed.files;
+    // A Job that exists knows them.
+    match quiesce::stopped(app, &mark(me.name), volumes.is_some() || job.is_some(), user.as_deref()) {
+        Stopped::Yes => None,
+        Stopped::Waits(why) => Some((why, None)),
+        Stopped::NotAsked => {
+            Some((format!("the pods of {} are taken away", spec.target()), Some(Step::Stop(app.clone()))))
+        }
+    }
+}
+
 type Parts = (Option<DatabaseRestore>, Option<FilesRestore>);
 
 /// Returns what a restore that begins now restores.
@@ -200,7 +209,7 @@ fn begun(me: Me<'_>, spec: &ClientAppRestoreSpec, of: &str, observed: &Observed)
     if let Some(from) = from {
         let (kind, name) = match &observed.database {
             Database::None => return Progress::Failed(format!("{of} has no database that the operator restores")),
-            Database::Unsupported => return Progress::Failed(UNSUPPORTED.to_owned()),
+            Database::CloudNativePg(_) => return Progress::Failed(NEVER_IN_PLACE.to_owned()),
             Database::Standalone(None) | Database::Percona { seen: None, .. } => {
                 return Progress::Waits(
                     "there is no database yet: the app's condition PostgresReady says why".to_owned(),

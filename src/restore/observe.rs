@@ -7,6 +7,7 @@ use kube::{
 };
 
 use super::{
+    cloudnativepg::SeenCluster,
     context::Restores,
     observed::{Copy, Database, Files, Observed},
     percona::Seen,
@@ -15,15 +16,18 @@ use super::{
 use crate::{
     backup::{
         archive_job,
-        observe::{listed, made_job, metadata, one, pods, volumes},
+        observe::{app, listed, made_job, metadata, one, pods, volumes},
         observed::Subject,
     },
     crd::{
-        BackupSubjectKind, ClientApp, ClientAppBackup, ClientAppRestoreSpec, FilesSource, PostgresProvider, Postgresql,
-        RestoreInto, annotation, label,
+        BackupSubjectKind, ClientApp, ClientAppBackup, ClientAppRestoreSpec, FilesBackup, FilesSource,
+        PostgresProvider, Postgresql, RestoreInto, annotation,
+        cloudnativepg::{BarmanObjectStore, CloudNativePgBackup, CloudNativePgCluster},
+        label,
         percona::{PerconaPGBackup, PerconaPGCluster, PerconaPGRestore},
     },
     platform::{
+        api::ignore_not_found,
         key::Key,
         run_once::{Error, Run, RunContext, running},
     },
@@ -45,7 +49,10 @@ pub(super) async fn observe(
     };
     let backup = match has_begun {
         true => None,
-        false => running(client, namespace, |backup: &ClientAppBackup| backup.spec.of == spec.of).await?,
+        false => {
+            let backups = Api::namespaced(client.clone(), namespace);
+            running(backups, |backup: &ClientAppBackup| backup.spec.of == spec.of).await?
+        }
     };
     if spec.of.kind == BackupSubjectKind::Postgresql {
         let database = Database::Standalone(one::<Postgresql>(client, namespace, name).await?.map(Box::new));
@@ -57,7 +64,12 @@ pub(super) async fn observe(
     let copy = spec.into.as_ref().filter(|_| !has_database);
     // Once it has its database, its files are restored as those of any app.
     let name = spec.into.as_ref().filter(|_| has_database).map_or(name, |into| &into.name);
-    let Some(app) = one::<ClientApp>(client, namespace, name).await? else { return Ok(Observed::default()) };
+    let found = match copy {
+        // Another app gets its spec.
+        Some(_) => one::<ClientApp>(client, namespace, name).await?,
+        None => app(client, namespace, name).await?,
+    };
+    let Some(app) = found else { return Ok(Observed::default()) };
     let key = Key::new(namespace, name);
     let copy = match copy {
         Some(into) => Some(seen_of(client, namespace, spec, (&app, into)).await?),
@@ -67,7 +79,9 @@ pub(super) async fn observe(
     let database = match postgres.provider {
         _ if !postgres.enabled || (spec.into.is_some() && has_database) => Database::None,
         PostgresProvider::External => Database::None,
-        PostgresProvider::CloudNativePg => Database::Unsupported,
+        PostgresProvider::CloudNativePg => {
+            Database::CloudNativePg(seen_cluster(client, namespace, &key.database()).await?.map(Box::new))
+        }
         PostgresProvider::Standalone => {
             Database::Standalone(one::<Postgresql>(client, namespace, &key.database()).await?.map(Box::new))
         }
@@ -119,10 +133,18 @@ async fn seen_of(
         let secret = metadata(client, namespace, &ApiResource::erase::<Secret>(&()), &key.admin_secret()).await?;
         let database = metadata(client, namespace, &ApiResource::erase::<Postgresql>(&()), &key.database()).await?;
         let cluster = listed::<PerconaPGCluster>(client, namespace, &key.database()).await?;
+        // The rights on a kind that no app uses may have been taken away.
+        let of_cnpg = match first.spec.postgres.provider {
+            PostgresProvider::CloudNativePg => {
+                listed::<CloudNativePgCluster>(client, namespace, &key.database()).await?
+            }
+            PostgresProvider::Percona | PostgresProvider::Standalone | PostgresProvider::External => None,
+        };
         let left = claim
             .or(secret.map(|secret| format!("Secret {}", secret.name_any())))
             .or(database.map(|database| format!("Postgresql {}", database.name_any())))
-            .or(cluster.map(|cluster| format!("PerconaPGCluster {}", cluster.name_any())));
+            .or(cluster.map(|cluster| format!("PerconaPGCluster {}", cluster.name_any())))
+            .or(of_cnpg.map(|cluster| format!("Cluster {}", cluster.name_any())));
         return Ok(Copy { left, ..Copy::default() });
     };
     let mut copy = Copy { app: Some(Box::new(app)), ..Copy::default() };
@@ -167,7 +189,7 @@ async fn not_permitted(
     let backup = app.spec.persistence.backup.as_ref();
     let Some((backup, path)) = backup.zip(source.and_then(|source| source.path.as_ref())) else { return Ok(None) };
     // A repository of an earlier app of this namespace and name, whatever its prefix.
-    if format!("/{path}").ends_with(&format!("/{}/{}.files", key.namespace, key.name)) {
+    if FilesBackup::is_path_of(path, &key.namespace, &key.name) {
         return Ok(None);
     }
     let secret = &backup.store.bucket.credentials_secret.name;
@@ -187,4 +209,17 @@ async fn seen(client: &Client, namespace: &str, name: &str) -> Result<Option<See
     let restores = Api::<PerconaPGRestore>::namespaced(client.clone(), namespace).list(&all).await;
     let restores = restores.map_err(listing("PerconaPGRestores"))?;
     Ok(Some(Seen::of(cluster, backups.items, restores.items)))
+}
+
+/// Returns a Cluster of CloudNativePG with its backups.
+async fn seen_cluster(client: &Client, namespace: &str, name: &str) -> Result<Option<SeenCluster>, Error> {
+    let Some(cluster) = listed::<CloudNativePgCluster>(client, namespace, name).await? else { return Ok(None) };
+    let all = ListParams::default();
+    let listing = |what: &str| Error::api(format!("list the {what} of namespace {namespace}"));
+    let backups = Api::<CloudNativePgBackup>::namespaced(client.clone(), namespace).list(&all).await;
+    let backups = backups.map_err(listing("Backups"))?;
+    // The plugin may have been removed.
+    let stores = ignore_not_found(Api::<BarmanObjectStore>::namespaced(client.clone(), namespace).list(&all).await);
+    let stores = stores.map_err(listing("ObjectStores"))?.map(|stores| stores.items).unwrap_or_default();
+    Ok(Some(SeenCluster { cluster, backups: backups.items, stores }))
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::percona::Seen;
+use super::{cloudnativepg::SeenCluster, percona::Seen};
 use crate::{
     backup::{
         archive_job::Volume,
@@ -52,14 +52,13 @@ pub(super) enum Database {
     /// It has none that the operator restores.
     #[default]
     None,
-    /// It was created for the app, and the operator cannot restore it.
-    Unsupported,
     Standalone(Option<Box<Postgresql>>),
     Percona {
         seen: Option<Box<Seen>>,
         /// The backup that is made first.
         first: Option<Box<PerconaPGBackup>>,
     },
+    CloudNativePg(Option<Box<SeenCluster>>),
 }
 
 /// Holds what restores its files.

@@ -11,13 +11,15 @@ use super::{dump::Name, error::Error};
 #[cfg(target_os = "linux")]
 use crate::restic::confine::confine;
 use crate::restic::{
-    command::{Keep, Location, Password},
+    command::{Access, Keep, Location, Password},
     repository::Repository,
     secret::Secret,
 };
 
 /// The variable with the uid of a ClientAppBackup.
 pub(crate) const BACKUP_UID: &str = "BACKUP_UID";
+/// The variables with the file of a token of the pod's ServiceAccount.
+const TOKENS: [&str; 2] = ["AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"];
 /// Longest text that identifies volumes, in bytes: it becomes the host of a snapshot.
 pub(crate) const LONGEST: usize = 256;
 
@@ -71,6 +73,10 @@ impl Command {
             Command::Extract(args) => (Vec::new(), [&args.volumes].into_iter().chain(&args.report).collect()),
             Command::Forget(_) => (Vec::new(), Vec::new()),
         };
+        let tokens: Vec<_> = TOKENS.into_iter().filter_map(std::env::var_os).map(PathBuf::from).collect();
+        // A token is a link within its volume, to a file that is replaced before it expires.
+        let volumes: Vec<_> = tokens.iter().filter_map(|token| Some(token.parent()?.to_owned())).collect();
+        read.extend(&volumes);
         let Place { restic, ca_file, .. } = self.place();
         let restic = which::which(restic).map_err(|error| {
             Error::Settings(format!("cannot find restic at {} (CLIENTAPP_RESTIC): {error}", restic.display()))
@@ -83,7 +89,7 @@ impl Command {
 }
 
 /// A restic repository in S3-compatible storage. The credentials come from the environment: AWS_ACCESS_KEY_ID and
-/// AWS_SECRET_ACCESS_KEY.
+/// AWS_SECRET_ACCESS_KEY, or the identity of the pod's ServiceAccount, which a cloud puts there.
 #[derive(Args, Clone, Debug)]
 pub(super) struct Place {
     /// URL of the storage.
@@ -139,8 +145,7 @@ impl Place {
             bucket: self.bucket.clone(),
             path: self.prefix.0.clone(),
             region: self.region.clone(),
-            access_key_id: variable("AWS_ACCESS_KEY_ID")?,
-            secret_access_key: variable("AWS_SECRET_ACCESS_KEY")?,
+            access: access(variable)?,
             ca_file: self.ca_file.clone(),
             password,
             // Of this pod: what the backup has read, the check need not read again.
@@ -337,15 +342,32 @@ impl ExtractArgs {
     }
 }
 
-/// Reads part of the credentials from the environment; an empty variable counts as unset.
-fn variable(name: &str) -> Result<Secret, Error> {
+/// Reads a variable of the environment; an empty one counts as unset.
+fn variable(name: &str) -> Result<Option<String>, Error> {
     match std::env::var(name) {
-        Ok(value) if !value.is_empty() => Ok(Secret(value)),
+        Ok(value) => Ok(Some(value).filter(|value| !value.is_empty())),
+        Err(std::env::VarError::NotPresent) => Ok(None),
         Err(std::env::VarError::NotUnicode(_)) => Err(Error::Settings(format!("{name} is not UTF-8"))),
-        _ => Err(Error::Settings(format!(
-            "{name} is not set: it is part of the storage's credentials, which come from the Secret that store.credentialsSecret names"
-        ))),
     }
+}
+
+/// Returns the keys or, if neither is set, the identity of the pod's ServiceAccount, if it has one.
+fn access(variable: impl Fn(&str) -> Result<Option<String>, Error>) -> Result<Access, Error> {
+    const KEYS: [&str; 2] = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"];
+    let [id, key] = KEYS.map(&variable);
+    let missing = match (id?, key?) {
+        (Some(id), Some(key)) => {
+            return Ok(Access::Keys { access_key_id: Secret(id), secret_access_key: Secret(key) });
+        }
+        (None, None) if TOKENS.iter().map(|name| variable(name)).any(|token| matches!(token, Ok(Some(_)))) => {
+            return Ok(Access::Identity);
+        }
+        (None, _) => KEYS[0],
+        (Some(_), None) => KEYS[1],
+    };
+    Err(Error::Settings(format!(
+        "{missing} is not set: it is part of the storage's credentials, which come from the Secret that store.credentialsSecret names, or from a ServiceAccount with an identity of the cloud in jobs.serviceAccountName"
+    )))
 }
 
 pub(super) fn is_id(text: &str) -> bool {
@@ -420,6 +442,34 @@ fn seconds(text: &str) -> Result<Duration, &'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn keys_or_the_identity_of_the_pod() {
+        let (id, key) = (("AWS_ACCESS_KEY_ID", "canary"), ("AWS_SECRET_ACCESS_KEY", "canary"));
+        let token = ("AWS_WEB_IDENTITY_TOKEN_FILE", "/var/run/secrets/token");
+        let pod = ("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", "/var/run/secrets/token");
+        for (environment, expected) in [
+            (vec![id, key], "keys"),
+            (vec![id, key, token], "keys"),
+            (vec![token], "identity"),
+            (vec![pod], "identity"),
+            (vec![("AWS_ROLE_ARN", "arn:aws:iam::1:role/r")], "AWS_ACCESS_KEY_ID is not set"),
+            // Half of the keys is a mistake.
+            (vec![id, token], "AWS_SECRET_ACCESS_KEY is not set"),
+            (vec![key, token], "AWS_ACCESS_KEY_ID is not set"),
+            (vec![], "AWS_ACCESS_KEY_ID is not set"),
+        ] {
+            let variable = |name: &str| {
+                Ok(environment.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned()))
+            };
+            let found = match access(variable) {
+                Ok(Access::Keys { .. }) => "keys".to_owned(),
+                Ok(Access::Identity) => "identity".to_owned(),
+                Err(error) => error.to_string(),
+            };
+            assert!(found.starts_with(expected) && !found.contains("canary"), "{environment:?}: {found}");
+        }
+    }
 
     #[test]
     fn endpoints() {

@@ -13,7 +13,13 @@ cp /usr/src/app/* $app/
 installed=$(php $app/occ version:installed)
 if [ -z "$installed" ]; then
     hooks pre-installation
-    php $app/occ maintenance:install
+    # As there, and only here: the network may not know this pod yet.
+    tries=10
+    until php $app/occ maintenance:install; do
+        tries=$((tries - 1))
+        [ "$tries" -gt 0 ] || exit 1
+        sleep 2
+    done
     hooks post-installation
 elif [ "$installed" != "$NEXTCLOUD_VERSION" ]; then
     hooks pre-upgrade

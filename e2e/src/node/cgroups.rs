@@ -9,6 +9,8 @@ use anyhow::{Context as _, Result};
 
 use super::requirements::CGROUPS;
 
+/// The environment variable with the name of the node's cgroup, within its namespaces.
+pub(super) const VARIABLE: &str = "CLIENTAPP_NODE_CGROUP";
 /// Waits for the end of a process, and then removes its cgroups and its directory. A cgroup can be removed once its processes are gone.
 const CLEANER: &str = r#"
 trap '' HUP INT TERM
@@ -53,6 +55,22 @@ fn hierarchies() -> Result<Vec<PathBuf>> {
     let directories = entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
     // Without controllers.
     Ok(directories.map(|entry| entry.path()).filter(|path| !path.ends_with("unified")).collect())
+}
+
+/// Returns the lists of processes of a pod's containers, by its uid, in one of the hierarchies.
+pub(super) fn processes(pod: &str) -> Result<Vec<PathBuf>> {
+    let mut open =
+        vec![Path::new(CGROUPS).join("memory").join(std::env::var(VARIABLE).context("the node has no cgroup")?)];
+    let mut lists = Vec::new();
+    while let Some(directory) = open.pop() {
+        let of_pod = directory.iter().any(|part| part.to_string_lossy().ends_with(pod));
+        lists.extend(of_pod.then(|| directory.join("cgroup.procs")));
+        let entries = fs::read_dir(&directory)?.flatten();
+        open.extend(
+            entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path()),
+        );
+    }
+    Ok(lists)
 }
 
 /// Starts what removes them, and `directory`, when the process `pid` is gone, however it ends.

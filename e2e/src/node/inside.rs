@@ -122,14 +122,23 @@ impl Node {
     }
 
     fn serve(&self, name: &'static str, program: &Path, arguments: Vec<String>) -> Result<()> {
-        let recipe = Recipe { name, program: program.to_owned(), arguments, environment: Vec::new() };
+        self.start_server(Recipe { name, program: program.to_owned(), arguments, environment: Vec::new() })
+    }
+
+    /// Starts a server beside the node's own.
+    pub(super) fn start_server(&self, recipe: Recipe) -> Result<()> {
         let server = Server::start(recipe, &path("log"), 0)?;
         server::all(&self.servers).push(server);
         Ok(())
     }
 
     /// Waits for what `responsible` brings about; an error has the end of its log.
-    fn wait_for(&self, what: &str, responsible: &str, is_so: impl AsyncFn() -> bool + Send + Sync) -> Result<()> {
+    pub(super) fn wait_for(
+        &self,
+        what: &str,
+        responsible: &str,
+        is_so: impl AsyncFn() -> bool + Send + Sync,
+    ) -> Result<()> {
         block_on(async || server::wait(&self.servers, what, responsible, is_so).await)
     }
 }
@@ -180,7 +189,8 @@ fn bind(from: &str, to: &str) -> Result<()> {
     run("mount", &["--bind", from, to])
 }
 
-fn run(program: &str, arguments: &[&str]) -> Result<()> {
+/// Runs a program to its end; an error contains its standard error.
+pub(super) fn run(program: &str, arguments: &[&str]) -> Result<()> {
     let output = Command::new(program).args(arguments).stdin(Stdio::null()).output();
     let output = output.with_context(|| format!("cannot run {program}"))?;
     let said = String::from_utf8_lossy(&output.stderr);

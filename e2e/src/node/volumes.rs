@@ -1,4 +1,5 @@
-//! Provides volumes: directories of the node, as `local` volumes, whose group the kubelet sets as it does on a disk.
+//! Provides volumes: directories of the node, as `local` volumes, whose group the kubelet sets as it does on a disk. Those of the class
+//! `memory` are file systems of their own, as small as their claims ask for, which can be full.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -12,6 +13,11 @@ use kube::{Client, ResourceExt as _};
 use serde_json::json;
 
 use super::files::{NAME, path};
+use super::inside::run;
+
+/// The classes of `cluster.yaml`: directories that share a disk, and disks of their own.
+const SHARED: &str = "node";
+pub(super) const MEMORY: &str = "memory";
 
 enum Changed {
     Claim(Box<PersistentVolumeClaim>),
@@ -41,19 +47,25 @@ pub(super) async fn provide(client: Client) {
 
 async fn provision(client: &Client, claim: &PersistentVolumeClaim) -> Result<()> {
     let spec = claim.spec.as_ref().context("a claim has a spec")?;
-    if spec.storage_class_name.as_deref() != Some("node") || spec.volume_name.is_some() {
-        return Ok(());
-    }
+    let class = spec.storage_class_name.as_deref().filter(|class| [SHARED, MEMORY].contains(class));
+    let (Some(class), None) = (class, &spec.volume_name) else { return Ok(()) };
     let name = format!("pvc-{}", claim.uid().context("a claim has a uid")?);
     let directory = path("volumes").join(&name);
+    let resources = spec.resources.as_ref().and_then(|resources| resources.requests.as_ref());
+    let is_new = !directory.exists();
     fs::create_dir_all(&directory)?;
+    if class == MEMORY && is_new {
+        let size = resources.and_then(|resources| resources.get("storage")).context("a claim has a size")?;
+        // tmpfs has the same units under other names: m, g.
+        let size = format!("size={}", size.0.trim_end_matches('i').to_lowercase());
+        run("mount", &["-t", "tmpfs", "-o", &size, "tmpfs", &directory.to_string_lossy()])?;
+    }
     // As a new disk has it: the kubelet gives it to the pod's fsGroup.
     fs::set_permissions(&directory, fs::Permissions::from_mode(0o755))?;
-    let resources = spec.resources.as_ref().and_then(|resources| resources.requests.as_ref());
     let volume = json!({
         "metadata": {"name": name},
         "spec": {
-            "storageClassName": "node",
+            "storageClassName": class,
             "capacity": resources,
             "accessModes": spec.access_modes,
             "persistentVolumeReclaimPolicy": "Delete",
@@ -87,7 +99,11 @@ async fn remove(client: &Client, volume: &PersistentVolume) -> Result<()> {
         Err(kube::Error::Api(status)) if status.is_not_found() => return Ok(()),
         deleted => drop(deleted?),
     }
-    fs::remove_dir_all(path("volumes").join(volume.name_any())).or_else(|error| match error.kind() {
+    let directory = path("volumes").join(volume.name_any());
+    if spec.storage_class_name.as_deref() == Some(MEMORY) {
+        run("umount", &["--lazy", &directory.to_string_lossy()])?;
+    }
+    fs::remove_dir_all(directory).or_else(|error| match error.kind() {
         std::io::ErrorKind::NotFound => Ok(()),
         _ => Err(error.into()),
     })

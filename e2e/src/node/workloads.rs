@@ -25,15 +25,20 @@ const APP: [(&str, &str); 4] = [
     ("usr/src/app/status.php", include_str!("../../node/app/status.php")),
     ("usr/src/app/occ", include_str!("../../node/app/occ")),
 ];
-/// Bitnami's image takes the password from its environment.
-const REDIS: &str = "exec redis-server - <<END\nrequirepass $REDIS_PASSWORD\nprotected-mode no\nEND";
+/// Redis, beside everything else that the root file system has.
+pub(super) const TOOLS: &str = "docker.io/bitnamilegacy/redis:7.2.5-debian-12-r0";
+/// Bitnami's image takes the password from its environment. The chart mounts its volume at `/data`.
+const REDIS: &str = "exec redis-server - <<END\nrequirepass $REDIS_PASSWORD\nprotected-mode no\ndir /data\nEND";
+
+/// A port that only root may have, unless the environment names another.
+const SERVE: &str = "exec php -S 0.0.0.0:${PORT:-80} -t /var/www/html";
 
 /// Returns all images. `debian`: the root file system, an archive at `root`.
 pub(super) fn images(debian: &Layer, root: &Path, tools: &Tools) -> Result<Vec<Image>> {
     let progress = Progress::hidden();
     let mut images = vec![
         Image {
-            names: vec!["docker.io/bitnamilegacy/redis:7.2.5-debian-12-r0".to_owned()],
+            names: vec![TOOLS.to_owned()],
             config: json!({"Env": [PATH], "Cmd": ["sh", "-c", REDIS]}),
             layers: vec![debian.clone()],
         },
@@ -51,7 +56,7 @@ pub(super) fn images(debian: &Layer, root: &Path, tools: &Tools) -> Result<Vec<I
         names: vec![format!("docker.io/library/nextcloud:{version}-apache")],
         config: json!({
             "Env": [PATH, format!("NEXTCLOUD_VERSION={version}"), "PHP_CLI_SERVER_WORKERS=4"],
-            "Entrypoint": ["/entrypoint.sh"], "Cmd": ["php", "-S", "0.0.0.0:80", "-t", "/var/www/html"],
+            "Entrypoint": ["/entrypoint.sh"], "Cmd": ["sh", "-c", SERVE],
             "WorkingDir": "/var/www/html",
         }),
         layers: vec![debian.clone(), app.clone()],

@@ -263,6 +263,22 @@ pub(super) const CLOUDNATIVEPG: Part = Part {
     sources: Sources { definitions: Some("releases/cnpg-1.30.0.yaml"), ..PURE_GO },
 };
 
+/// The definition of CloudNativePG's plugin barman-cloud, of the tests of its backups.
+pub(super) const BARMAN_CLOUD: Part = Part {
+    name: "barman-cloud",
+    module: "github.com/cloudnative-pg/plugin-barman-cloud",
+    go_mod: include_str!("../../tools/barman-cloud/go.mod"),
+    go_sum: include_str!("../../tools/barman-cloud/go.sum"),
+    stamps: &[],
+    any_patch: false,
+    programs: &[Program { name: "barman-cloud", package: ".", version: &[] }],
+    sources: Sources {
+        main: Some(include_str!("../../tools/barman-cloud/main.go")),
+        definitions: Some("config/crd/bases"),
+        ..PURE_GO
+    },
+};
+
 /// The agents of a node, of the version of the control plane.
 pub(super) const KUBELET: Part = Part {
     name: "kubelet",
@@ -381,8 +397,8 @@ impl std::fmt::Display for Version {
 mod tests {
     use super::*;
 
-    const EXTRAS: [&Part; 8] =
-        [&CERT_MANAGER, &CLOUDNATIVEPG, &COREDNS, &HELM3, &KUBELET, &PERCONA, &REGISTRY, &VERSITYGW];
+    const EXTRAS: [&Part; 9] =
+        [&BARMAN_CLOUD, &CERT_MANAGER, &CLOUDNATIVEPG, &COREDNS, &HELM3, &KUBELET, &PERCONA, &REGISTRY, &VERSITYGW];
 
     #[test]
     fn versions_are_found_in_what_programs_print() {

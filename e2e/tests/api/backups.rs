@@ -82,8 +82,10 @@ async fn yesterdays_state_through_a_portal() {
     assert_eq!(restored.json["files"]["archive"], daily.json["files"]["archive"]);
     assert_eq!(content(&file), "yesterday");
 
-    let second = http.ended(&http.post_to("/instances/yesterday/backups", &json!({"quiesce": true})).await).await;
-    assert_eq!(second.word("phase"), "Completed", "{second:?}");
+    let body = json!({"quiesce": true, "reclaim": "Delete"});
+    let second = http.ended(&http.post_to("/instances/yesterday/backups", &body).await).await;
+    assert_eq!((second.word("phase"), second.word("reclaim")), ("Completed".to_owned(), "Delete".to_owned()));
+    assert_eq!(daily.word("reclaim"), "Retain");
     let backups = http.get("/instances/yesterday/backups?namespace=api-backups").await;
     assert_eq!((backups.header("allow"), &backups.json["items"][1]), ("GET, HEAD, POST", &daily.json));
     assert_eq!(backups.json["items"].as_array().unwrap().len(), 2);
@@ -167,6 +169,7 @@ async fn what_cannot_be_backed_up_or_restored_is_refused_and_told_why() {
         ("backups", json!({"part": ["Files"]}), "InvalidRequest", "part", "no such field"),
         ("backups", json!({"of": {"name": "beside"}}), "InvalidRequest", "of", "no such field"),
         ("backups", json!({"quiesce": "yes"}), "InvalidRequest", "quiesce", "expected a boolean"),
+        ("backups", json!({"reclaim": "Keep"}), "InvalidRequest", "reclaim", "unknown variant"),
         ("backups", json!({"parts": []}), "Refused", "parts", "at least 1 items"),
         ("backups", json!({"parts": ["Files", "Files"]}), "Refused", "parts", "must name each part once"),
         ("backups", json!({"name": "No"}), "Refused", "name", "RFC 1123"),

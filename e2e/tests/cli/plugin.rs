@@ -538,13 +538,14 @@ async fn an_app_gets_yesterdays_database_back() {
     typed(&tenant, &["restore", "acme", "--yes", "--wait"]).await.failed(4, "Postgresql acme-pg has no dump");
     typed(&tenant, &["backup", "acme", "--wait"]).await.prints(&["ClientApp acme is backed up: "]);
     dumps_are_listed(&tenant).await;
-    typed(&tenant, &["backups", "acme"]).await.prints(&[DUMP, "117.74 MiB", "42"]);
+    typed(&tenant, &["backups", "acme"]).await.prints(&[DUMP, "117.74 MiB", "42", "VERIFIED"]);
     assert_eq!(typed(&tenant, &["backups", "acme", "-o", "json"]).await.json()["items"][0]["name"], DUMP);
     typed(&tenant, &["restore", "acme", "--from", DUMP]).await.failed(2, "pass --yes");
     typed(&tenant, &["restore", "acme", "--from", "20250131T030000Z-x", "--yes", "--wait"])
         .await
         .failed(4, &format!("has no dump 20250131T030000Z-x, but {DUMP}"));
     typed(&tenant, &["backup", "another"]).await.failed(5, "there is no ClientApp");
+    typed(&tenant, &["backup", "acme", "--reclaim", "delete"]).await.failed(4, "a dump stays as long as");
     let (code, screen) = on_terminal(&tenant, &["restore", "acme", "--from", DUMP], "another\n", &[]).await;
     assert!(
         code == 2 && screen.contains("is set aside on its volumes") && screen.contains("nothing restored"),
@@ -625,7 +626,7 @@ async fn another_app_gets_yesterdays_database() {
         (vec!["restore", "acme", "--to", "then"], 2, "--hostname"),
         (vec!["restore", "acme", "--hostname", "then.example.com"], 2, "--to"),
         (with(&["--no-backup"]), 2, "cannot be used with"),
-        (with(&["--time", "2026-01-01T00:00:00Z"]), 4, "spec.database.time is for a PerconaPGCluster"),
+        (with(&["--time", "2026-01-01T00:00:00Z"]), 4, "spec.database.time is not for dumps"),
         (with(&["--from", "20250131T030000Z-x"]), 4, "acme-pg has no dump 20250131T030000Z-x"),
         (with(&["--store"]), 1, "are not uploaded to a bucket"),
         (of("acme", "then.example.com"), 1, "must name another app than of"),

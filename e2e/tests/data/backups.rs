@@ -1,7 +1,8 @@
 //! ClientAppBackups, made with `kubectl apply` alone. The database is simulated, the files and their storage are not.
 
 use axum::http::{Method, StatusCode};
-use clientapp_crd::{BackupPhase, BackupState, ClientAppBackup, ClientAppStatus, Postgresql, conditions};
+use clientapp_crd::reason::{BACKED_UP, FILES_BACKED_UP};
+use clientapp_crd::{BackupPhase, BackupState, ClientAppBackup, ClientAppStatus, Postgresql, Profile, conditions};
 use e2e::charts;
 use e2e::lab::{Apart, IMAGE, has, leading};
 use e2e::objects::{Fault, Rule};
@@ -9,6 +10,7 @@ use e2e::scenario::{names, operated};
 use e2e::wait::until;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::ResourceQuota;
+use kube::Api;
 
 use super::files::{Site, uploads, write};
 use super::*;
@@ -228,6 +230,104 @@ async fn a_backup_of_one_moment_and_an_upgrade_do_not_wait_for_each_other() {
     let runs = |found: Option<&ClientApp>| (!found?.annotations().contains_key(annotation::STOPPED_FOR)).then_some(());
     tenant.wait_for("acme", "no longer stopped", runs).await;
     tenant.status("acme", "with its pods", is_upgraded).await;
+}
+
+/// What has not begun goes with the upgrade that asked for it.
+#[tokio::test]
+async fn the_backup_of_an_upgrade_that_is_withdrawn_goes() {
+    let site = Site::new("backups-withdrawn").await;
+    let tenant = &site.tenant;
+    site.create_credentials();
+    let backed_up = json!({"postgres": {"provider": "standalone"}, "upgrade": {"backup": true}});
+    site.install(with(site.spec(), backed_up)).await;
+    // A dump that has begun comes first.
+    create_quota(tenant, "count/jobs.batch", "0").await;
+    site.apply(KIND, "stands", &json!({"of": {"name": "acme"}, "parts": ["Database"]})).unwrap();
+    let begun = |found: Option<&ClientAppBackup>| found?.status.as_ref()?.database.as_ref().map(drop);
+    tenant.wait_for("stands", "begun", begun).await;
+    let before = tenant.api::<ClientApp>().get("acme").await.unwrap().spec.chart_version;
+    tenant.patch("acme", json!({"chartVersion": charts::PATCH})).await.unwrap();
+    let asked = |status: &ClientAppStatus| status.backup.as_ref().is_some_and(|backup| backup.to == charts::PATCH);
+    let asked = tenant.status("acme", "backed up first", asked).await.backup.unwrap();
+    let (waits, message) = in_phase(&site, &asked.name, BackupPhase::Pending).await;
+    assert!(message.contains("another ClientAppBackup of the same object comes first"), "{message}");
+    assert!(waits.status.unwrap().started_at.is_none());
+    tenant.patch("acme", json!({"chartVersion": before})).await.unwrap();
+    let gone = |found: Option<&ClientAppBackup>| found.is_none().then_some(());
+    tenant.wait_for(&asked.name, "gone", gone).await;
+    // What a user has made goes on.
+    tenant.kubectl(&["delete", "quota", "none"]).unwrap();
+    in_phase(&site, "stands", BackupPhase::Completed).await;
+    tenant.patch("acme", json!({"chartVersion": charts::PATCH})).await.unwrap();
+    let is_upgraded = |status: &ClientAppStatus| {
+        let release = status.release.as_ref().and_then(|release| release.chart_version.as_deref());
+        release == Some(charts::PATCH)
+    };
+    let record = tenant.status("acme", "upgraded", is_upgraded).await.backup.unwrap();
+    assert!(record.name != asked.name && record.state == BackupState::Succeeded, "{record:?}");
+}
+
+/// A password that is lost makes the backups unreadable: another one would hide that.
+#[tokio::test]
+async fn a_password_is_generated_once_and_kept() {
+    let site = Site::new("backups-password").await;
+    let tenant = &site.tenant;
+    site.create_credentials();
+    let profile = json!({"defaults": {"jobs": {"timeout": "24h", "serviceAccountName": "default"}}});
+    let profile = Profile::new("backups-password", serde_json::from_value(profile).unwrap());
+    let profiles = Api::<Profile>::all(tenant.client.clone());
+    profiles.create(&PostParams::default(), &profile).await.unwrap();
+    let mut spec = with(site.spec(), json!({"profile": "backups-password", "postgres": {"provider": "standalone"}}));
+    let generated = json!({"passwordSecret": {"name": "restic"}, "generatePassword": true});
+    let mut unnamed = spec.clone();
+    unnamed["persistence"]["backup"]["store"]["generatePassword"] = json!(true);
+    let refused = tenant.create("acme", unnamed).await.unwrap_err().to_string();
+    assert!(refused.contains("needs passwordSecret, with the name of the Secret to create"), "{refused}");
+    let store = with(spec["persistence"]["backup"]["store"].clone(), generated);
+    spec["persistence"]["backup"]["store"] = store.clone();
+    spec["postgres"]["backup"] = json!({"schedule": "@yearly", "store": store});
+    site.install(spec).await;
+    let password = secret(tenant, "restic", "password").await;
+    assert_eq!(password.len(), 32);
+    tenant.event("acme", "RepositoryPasswordGenerated", "keep a copy outside this cluster").await;
+    write(&site.files("acme").await, "data/a.txt", "content");
+    site.apply(KIND, "first", &json!({"of": {"name": "acme"}, "parts": ["Files"]})).unwrap();
+    let (first, _) = in_phase(&site, "first", BackupPhase::Completed).await;
+    let job = tenant.api::<Job>().get(&jobs_of(&site, &first).await[0]).await.unwrap().spec.unwrap();
+    assert_eq!(job.active_deadline_seconds, Some(86400), "its Profile says so");
+    assert_eq!(job.template.spec.unwrap().service_account_name.as_deref(), Some("default"));
+    let database = tenant.api::<Postgresql>().get("acme-pg").await.unwrap();
+    let jobs = database.spec.backup.as_ref().unwrap().jobs.as_ref().unwrap();
+    assert_eq!(jobs.timeout.as_deref(), Some("24h"));
+    let uid = tenant.uid::<Secret>("restic").await.unwrap();
+    assert_eq!(database.status.unwrap().repository_password.map(|known| known.uid), Some(uid.clone()));
+
+    // It is lost.
+    let kept = tenant.kubectl(&["get", "secret", "restic", "-o", "jsonpath={.data.password}"]).unwrap();
+    tenant.kubectl(&["delete", "secret", "restic"]).unwrap();
+    let told = tenant.condition("acme", FILES_BACKED_UP, "False", "RepositoryPasswordLost").await;
+    assert!(told.contains(&format!("kubectl create secret generic restic -n {}", tenant.namespace)), "{told}");
+    tenant.condition("acme", BACKED_UP, "False", "RepositoryPasswordLost").await;
+    site.apply(KIND, "without", &json!({"of": {"name": "acme"}, "parts": ["Files"]})).unwrap();
+    let (_, message) = in_phase(&site, "without", BackupPhase::Failed).await;
+    assert!(message.contains("the Secret named by passwordSecret, or its key, is missing"), "{message}");
+    assert_eq!(tenant.uid::<Secret>("restic").await, None, "no other is generated");
+
+    // The user has a copy.
+    let copy =
+        json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "restic"}, "data": {"password": kept}});
+    let copy: Secret = serde_json::from_value(copy).unwrap();
+    tenant.api::<Secret>().create(&PostParams::default(), &copy).await.unwrap();
+    tenant.condition("acme", FILES_BACKED_UP, "False", "ArchiveFailed").await;
+    site.apply(KIND, "second", &json!({"of": {"name": "acme"}, "parts": ["Files"]})).unwrap();
+    in_phase(&site, "second", BackupPhase::Completed).await;
+    assert_eq!(site.snapshots().len(), 2);
+
+    // The app goes with its data, and the backups stay, with what opens them.
+    let uid = tenant.uid::<Secret>("restic").await;
+    tenant.delete("acme").await;
+    assert!(uid.is_some() && tenant.uid::<Secret>("restic").await == uid);
+    profiles.delete("backups-password", &DeleteParams::default()).await.unwrap();
 }
 
 #[tokio::test]

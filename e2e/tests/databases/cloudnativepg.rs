@@ -1,8 +1,11 @@
 //! Clusters of CloudNativePG, which [`Played`] plays.
 
-use clientapp_crd::cloudnativepg::CloudNativePgCluster;
-use clientapp_crd::{ClientApp, annotation, label};
-use e2e::cloudnativepg::{Played, define};
+use clientapp_crd::cloudnativepg::{
+    BarmanObjectStore, CloudNativePgBackup, CloudNativePgCluster, CloudNativePgSchedule, STORE_CRD_NAME,
+};
+use clientapp_crd::{BackupPhase, ClientApp, ClientAppBackup, ClientAppRestore, annotation, label};
+use e2e::charts;
+use e2e::cloudnativepg::{Played, define, define_plugin};
 use e2e::lab::{Lab, Tenant, hostname};
 use e2e::scenario::{names, nothing_is_left, with};
 use e2e::wait::until;
@@ -210,5 +213,168 @@ async fn a_cluster_or_a_volume_of_another_owner_is_not_taken_over() {
     assert_eq!(names::<CloudNativePgCluster>(&tenant).await, [""; 0]);
     tenant.delete("acme").await;
     claims.delete("acme-pg-1", &DeleteParams::default()).await.unwrap();
+    nothing_is_left(&tenant).await;
+}
+
+fn with_bucket() -> Value {
+    let store = json!({
+        "endpoint": "https://s3.example.com", "bucket": "backups", "region": "eu", "prefix": "production",
+        "credentialsSecret": {"name": "s3"}, "keep": {"daily": 30},
+    });
+    json!({"provider": "cloudnativepg", "version": "17", "backup": {"schedule": "0 3 * * *", "store": store}})
+}
+
+/// Returns a document as it is stored, with all fields.
+async fn stored(tenant: &Tenant, resource: &str, name: &str) -> Value {
+    serde_json::from_str(&tenant.kubectl(&["get", resource, name, "-o", "json"]).unwrap()).unwrap()
+}
+
+async fn back_up(tenant: &Tenant, name: &str) -> String {
+    let backup = json!({"metadata": {"name": name}, "spec": {"of": {"name": "acme"}, "parts": ["Database"]}});
+    let backup = serde_json::from_value(backup).unwrap();
+    let made = tenant.api::<ClientAppBackup>().create(&PostParams::default(), &backup).await.unwrap();
+    let short: String = made.uid().unwrap().chars().filter(char::is_ascii_alphanumeric).take(10).collect();
+    format!("acme-pg-{short}")
+}
+
+async fn backup_is(tenant: &Tenant, name: &str, phase: BackupPhase, words: &str) {
+    let is = |found: Option<&ClientAppBackup>| {
+        let status = found?.status.as_ref()?;
+        let told = status.conditions.iter().any(|condition| condition.message.contains(words));
+        (status.phase == Some(phase) && told).then_some(())
+    };
+    tenant.wait_for(name, words, is).await;
+}
+
+/// The plugin archives under a name that no other Cluster has, and backs up on request and before an upgrade.
+#[tokio::test]
+async fn a_cluster_is_backed_up_by_the_plugin_into_a_directory_of_its_own() {
+    let tenant = tenant("cnpg-backups").await;
+    define_plugin(&tenant.client).await.unwrap();
+    tenant.create("acme", spec(&tenant, json!({"postgres": with_bucket()}))).await.unwrap();
+    let archives = |found: Option<&CloudNativePgCluster>| Some((found?.archive()?, found?.uid()?));
+    let (archive, uid) = tenant.wait_for("acme-pg", "with the plugin", archives).await;
+    let server = format!("acme-pg-{}", uid.split('-').next().unwrap());
+    assert_eq!((&*archive.store, &*archive.server), ("acme-pg", &*server));
+    let store = stored(&tenant, STORE_CRD_NAME, "acme-pg").await;
+    let configuration = &store["spec"]["configuration"];
+    assert_eq!(configuration["destinationPath"], "s3://backups/production/cnpg-backups");
+    assert_eq!(configuration["s3Credentials"]["accessKeyId"], json!({"name": "s3", "key": "AWS_ACCESS_KEY_ID"}));
+    assert_eq!(store["spec"]["retentionPolicy"], "30d");
+    let schedule = stored(&tenant, "scheduledbackups.postgresql.cnpg.io", "acme-pg").await;
+    assert_eq!(schedule["spec"]["schedule"], "0 0 3 * * *");
+    for part in [&store, &schedule] {
+        assert_eq!(part["metadata"]["ownerReferences"][0]["uid"], uid);
+    }
+    played(&tenant).begin().await.unwrap();
+    played(&tenant).is_healthy().await.unwrap();
+    tenant.ready("acme", 1).await;
+    tenant.condition("acme", "BackedUp", "Unknown", "NoDatabaseBackup").await;
+
+    // One that another client deletes is made again.
+    tenant.kubectl(&["delete", STORE_CRD_NAME, "acme-pg"]).unwrap();
+    tenant.wait_for("acme-pg", "made again", |found: Option<&BarmanObjectStore>| found.map(drop)).await;
+
+    // On request: it waits, and fails or is complete as its phase says, whatever else the Cluster says.
+    let backup = back_up(&tenant, "first").await;
+    let made = tenant.wait_for(&backup, "made", |found: Option<&CloudNativePgBackup>| found.cloned()).await;
+    assert_eq!((&*made.spec.cluster.name, made.spec.method.as_deref()), ("acme-pg", Some("plugin")));
+    played(&tenant).backup_is(&backup, json!({"phase": "pending"})).await.unwrap();
+    backup_is(&tenant, "first", BackupPhase::Running, "waits until its pod is ready").await;
+    let error = "rpc error: code = Unknown desc = exit status 2";
+    let failed = json!({"phase": "failed", "error": error, "stoppedAt": "2026-01-31T03:00:00Z"});
+    played(&tenant).backup_is(&backup, failed).await.unwrap();
+    backup_is(&tenant, "first", BackupPhase::Failed, error).await;
+    tenant.condition_with("acme", ("BackedUp", "DatabaseBackupFailed"), &[&*backup, error]).await;
+    let backup = back_up(&tenant, "second").await;
+    tenant.wait_for(&backup, "made", |found: Option<&CloudNativePgBackup>| found.map(drop)).await;
+    played(&tenant).completes(&backup).await.unwrap();
+    backup_is(&tenant, "second", BackupPhase::Completed, &format!("Backup {backup}")).await;
+    tenant.condition("acme", "BackedUp", "True", "DatabaseBackedUp").await;
+
+    // Before an upgrade.
+    let upgrade = json!({"chartVersion": charts::PATCH, "upgrade": {"backup": true}});
+    tenant.patch("acme", upgrade).await.unwrap();
+    let running = |found: &CloudNativePgBackup| found.phase().is_empty();
+    let name = until("the backup before the upgrade", async || {
+        let backups = tenant.api::<CloudNativePgBackup>().list(&Default::default()).await.unwrap();
+        backups.items.into_iter().find(running).map(|found| found.name_any()).ok_or("there is none")
+    })
+    .await;
+    played(&tenant).completes(&name).await.unwrap();
+    tenant.ready("acme", 2).await;
+
+    // The store is down, and the Cluster calls itself ready.
+    played(&tenant).cannot_archive().await.unwrap();
+    tenant.condition_with("acme", ("BackedUp", "DatabaseBackupFailed"), &["cannot archive WAL", "exit status 2"]).await;
+    tenant.patch("acme", json!({"postgres": {"backup": {"store": {"bucket": "other"}}}})).await.unwrap_err();
+
+    // What was made for it goes with it. Nothing deletes what is in the bucket.
+    tenant.delete("acme").await;
+    nothing_is_left(&tenant).await;
+    until("its parts are gone", async || {
+        let parts = [
+            names::<BarmanObjectStore>(&tenant).await,
+            names::<CloudNativePgSchedule>(&tenant).await,
+            names::<CloudNativePgBackup>(&tenant).await,
+        ];
+        if parts.concat().is_empty() { Ok(()) } else { Err(format!("{parts:?}")) }
+    })
+    .await;
+}
+
+/// A Cluster is never restored in place; a copy is created from the directory of the first, and archives into another.
+#[tokio::test]
+async fn another_app_is_created_from_the_backups_of_a_cluster() {
+    let tenant = tenant("cnpg-copy").await;
+    define_plugin(&tenant.client).await.unwrap();
+    running(&tenant, json!({"postgres": with_bucket()})).await;
+    let archive = async |name: &str| {
+        tenant.wait_for(name, "with the plugin", |found: Option<&CloudNativePgCluster>| found?.archive()).await
+    };
+    let first = archive("acme-pg").await;
+    let backup = back_up(&tenant, "b").await;
+    tenant.wait_for(&backup, "made", |found: Option<&CloudNativePgBackup>| found.map(drop)).await;
+    played(&tenant).completes(&backup).await.unwrap();
+    backup_is(&tenant, "b", BackupPhase::Completed, &backup).await;
+
+    let restore = async |name: &str, more: Value| {
+        let spec = with(json!({"of": {"name": "acme"}, "backup": "b"}), more);
+        let restore = serde_json::from_value(json!({"metadata": {"name": name}, "spec": spec})).unwrap();
+        tenant.api::<ClientAppRestore>().create(&PostParams::default(), &restore).await.unwrap();
+    };
+    let is = async |name: &str, phase: BackupPhase, words: &str| {
+        let is = |found: Option<&ClientAppRestore>| {
+            let status = found?.status.as_ref()?;
+            let told = status.conditions.iter().any(|condition| condition.message.contains(words));
+            (status.phase == Some(phase) && told).then_some(())
+        };
+        tenant.wait_for(name, words, is).await;
+    };
+    restore("in-place", json!({})).await;
+    is("in-place", BackupPhase::Failed, "set spec.into").await;
+
+    restore("copy", json!({"into": {"name": "then", "hostname": hostname(&tenant, "then")}})).await;
+    let recovers = |found: Option<&CloudNativePgCluster>| found?.spec.bootstrap.clone();
+    let bootstrap = tenant.wait_for("then-pg", "created", recovers).await;
+    let recovery = json!({
+        "source": "source", "database": "clientapp", "owner": "clientapp",
+        "recoveryTarget": {"backupID": "20260131T030000", "targetImmediate": true},
+    });
+    assert_eq!(bootstrap, json!({"recovery": recovery}));
+    let second = archive("then-pg").await;
+    let cluster = stored(&tenant, "clusters.postgresql.cnpg.io", "then-pg").await;
+    let parameters = &cluster["spec"]["externalClusters"][0]["plugin"]["parameters"];
+    assert_eq!(*parameters, json!({"barmanObjectName": "then-pg", "serverName": first.server}));
+    assert_eq!(cluster["spec"]["bootstrap"], bootstrap, "it keeps how it was created");
+    assert_ne!(first.server, second.server);
+    let path = async |name: &str| stored(&tenant, STORE_CRD_NAME, name).await["spec"]["configuration"].clone();
+    assert_eq!(path("then-pg").await["destinationPath"], path("acme-pg").await["destinationPath"]);
+    let then = Played { tenant: &tenant, name: "then-pg" };
+    then.begin().await.unwrap();
+    then.is_healthy().await.unwrap();
+    is("copy", BackupPhase::Completed, "set dbhost to then-pg-rw").await;
+    tenant.delete("then").await;
+    tenant.delete("acme").await;
     nothing_is_left(&tenant).await;
 }

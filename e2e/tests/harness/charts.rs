@@ -295,6 +295,9 @@ const EFFECTS: &str = r#"
 # The internal database beats everything.
 /internalDatabase = null | SQLITE_DATABASE = "nextcloud" | POSTGRES_HOST = null
 /internalDatabase/enabled = true | SQLITE_DATABASE = "nextcloud" | POSTGRES_HOST = null
+# Redis' own policy, which admits every pod, is on unless told otherwise.
+/replicaCount = 2 | NetworkPolicy/* = 1
+/redis/networkPolicy = {"enabled": false} | NetworkPolicy/* = 0
 # The external one is MySQL unless told, and its switch does not drive the environment.
 /externalDatabase/type = null | MYSQL_HOST = "shop-pg-pgbouncer.tenant.svc.cluster.local" | POSTGRES_HOST = null
 /externalDatabase/enabled = false | POSTGRES_PASSWORD = "shop-pg-pguser-clientapp:password"

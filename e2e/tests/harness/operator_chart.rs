@@ -139,6 +139,7 @@ fn values_have_an_effect() {
     let groups: Vec<_> = rules.iter().flat_map(|rule| rule["apiGroups"].as_array().unwrap()).collect();
     let has = |group: &str| groups.iter().any(|found| *found == group);
     assert!(has("apps") && !has("pgv2.percona.com") && !has("postgresql.cnpg.io"), "{groups:?}");
+    assert!(!has("barmancloud.cnpg.io"), "{groups:?}");
     let has = |kind| found.of_kind(kind).next().is_some();
     assert!(has("ServiceMonitor") && has("PrometheusRule") && !has("NetworkPolicy"));
     let definition = found.of_kind("CustomResourceDefinition").next().unwrap();

@@ -41,7 +41,7 @@ impl Fixture {
         fs::create_dir(directory.path().join("bin")).unwrap();
         let go = directory.path().join("bin/go");
         executable(&go, GO, 0o755).unwrap();
-        // What is read and changed of the Percona operator, and what is read of cert-manager and CloudNativePG.
+        // What is read and changed of the Percona operator, and what is read of cert-manager, CloudNativePG and its plugin.
         let module = directory.path().join("module");
         let sources = module.join("vendor/github.com/percona/percona-postgresql-operator/v2");
         for (file, source) in [
@@ -49,6 +49,7 @@ impl Fixture {
             (module.join("deploy/crds/d.yaml"), "kind: D\n"),
             (module.join("deploy/crds/c.yaml"), "kind: C\n"),
             (module.join("releases/cnpg-1.30.0.yaml"), "kind: E\n"),
+            (module.join("config/crd/bases/f.yaml"), "kind: F\n"),
             (sources.join("cmd/postgres-operator/main.go"), "cfg.Wrap(otelTransportWrapper()); \":8081\""),
             (
                 sources.join("percona/controller/pgbackup/controller.go"),
@@ -114,11 +115,16 @@ fn what_only_some_tests_start_is_built_for_those_who_ask() {
     let helms: Vec<_> = paths.lines().filter(|path| path.ends_with("/helm")).collect();
     let of = |index: usize, key: &str| helms[index].contains(&format!("/cache/tools/{key}-"));
     assert!(helms.len() == 2 && of(0, "helm") && of(1, "helm3"), "{paths}");
-    assert_eq!(fixture.builds(), 11, "and cert-manager, cloudnativepg, percona, registry, restic and versitygw");
+    assert_eq!(
+        fixture.builds(),
+        12,
+        "and barman-cloud, cert-manager, cloudnativepg, percona, registry, restic and versitygw"
+    );
     for (program, expected) in [
         ("/postgres-operator", r#"[{"kind":"A"},{"kind":"B"}]"#),
         ("/cert-manager", r#"[{"kind":"C"},{"kind":"D"}]"#),
         ("/manager", r#"[{"kind":"E"}]"#),
+        ("/barman-cloud", r#"[{"kind":"F"}]"#),
     ] {
         let path = paths.lines().find(|path| path.ends_with(program)).unwrap();
         let definitions = fs::read_to_string(PathBuf::from(path).with_file_name("definitions.json")).unwrap();

@@ -2,7 +2,7 @@
 //!
 //! Scenarios here start and stop operators at will, so each has its own, restricted to its namespace.
 
-use clientapp_crd::{ClientApp, Profile};
+use clientapp_crd::{ClientApp, Profile, conditions};
 use e2e::charts::{self, Content};
 use e2e::lab::{Apart, Lab, Tenant, has, hostname, leading};
 use e2e::operator::{Operator, Options};
@@ -523,11 +523,13 @@ async fn a_changed_profile_reaches_its_instances_at_the_pace_of_max_concurrent()
     let running = || upgrades().iter().filter(|run| run.alive()).count();
 
     let profiles = Api::<Profile>::all(tenant.client.clone());
-    let profile = serde_json::from_value(json!({"metadata": {"name": "paced"}, "spec": {}})).unwrap();
+    let name = &tenant.namespace;
+    let at_once = json!({"rollout": {"waves": ["100%"]}});
+    let profile = serde_json::from_value(json!({"metadata": {"name": name}, "spec": at_once})).unwrap();
     profiles.create(&PostParams::default(), &profile).await.unwrap();
     let names = ["one", "two", "three"];
     for name in names {
-        tenant.create(name, with(small(&tenant, name), json!({"profile": "paced"}))).await.unwrap();
+        tenant.create(name, with(small(&tenant, name), json!({"profile": tenant.namespace}))).await.unwrap();
     }
     for name in names {
         tenant.ready(name, 1).await;
@@ -539,7 +541,7 @@ async fn a_changed_profile_reaches_its_instances_at_the_pace_of_max_concurrent()
         "restartPolicy": "Never", "containers": [{"name": "x", "image": "x"}], "nodeSelector": {"no": "node"},
     }}}});
     let changed = Patch::Merge(json!({"spec": {"helm": {"values": {"extraManifests": [hook]}}}}));
-    profiles.patch("paced", &PatchParams::default(), &changed).await.unwrap();
+    profiles.patch(&tenant.namespace, &PatchParams::default(), &changed).await.unwrap();
     for done in 0..3 {
         // Two at a time, until there is only one left.
         let (started, left) = ((done + 2).min(3), (3 - done).min(2));
@@ -606,4 +608,63 @@ fn history(tenant: &Tenant, release: &str) -> Vec<(i64, String)> {
 
 fn revisions(expected: &[(i64, &str)]) -> Vec<(i64, String)> {
     expected.iter().map(|(number, status)| (*number, (*status).to_owned())).collect()
+}
+
+/// A release without a Profile follows the base values of another operator at once; those of a Profile wait for their turn.
+#[tokio::test]
+async fn an_operator_with_other_base_values_changes_the_releases_of_a_profile_in_waves() {
+    let Apart { tenant, proxy: _proxy, options } = apart("other-values").await;
+    let profiles = Api::<Profile>::all(tenant.client.clone());
+    let class = &tenant.namespace;
+    let profile = json!({"metadata": {"name": class}, "spec": {"rollout": {"paused": true, "soak": "168h"}}});
+    profiles.create(&PostParams::default(), &serde_json::from_value(profile).unwrap()).await.unwrap();
+    for name in ["one", "two"] {
+        tenant.create(name, with(small(&tenant, name), json!({"profile": class}))).await.unwrap();
+    }
+    tenant.create("free", small(&tenant, "free")).await.unwrap();
+    let first = leading(&options).await;
+    for name in ["one", "two", "free"] {
+        tenant.ready(name, 1).await;
+    }
+    assert!(tokio::task::spawn_blocking(|| first.stop()).await.unwrap().unwrap());
+
+    let values = include_str!("../../../helm-values/nextcloud.yaml");
+    let mut values: Value = serde_yaml::from_str(values).unwrap();
+    values["podAnnotations"] = json!({"of": "another operator"});
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("values.yaml");
+    std::fs::write(&file, values.to_string()).unwrap();
+    let arguments = vec!["--base-values".to_owned(), file.display().to_string()];
+    let _second = leading(&Options { arguments, ..options }).await;
+    let told = async |part: &str| {
+        until("the Profile says so", async || {
+            let found = profiles.get(class).await.unwrap().status.unwrap_or_default();
+            let ready = conditions::find(&found.conditions, "Ready").map(|ready| ready.message.clone());
+            if ready.as_ref().is_some_and(|message| message.contains(part)) {
+                Ok(())
+            } else {
+                Err(format!("{ready:?}"))
+            }
+        })
+        .await;
+    };
+    let revisions = || ["one", "two", "free"].map(|name| tenant.listed(name).unwrap().0);
+    tenant.ready("free", 2).await;
+    told("revision 2 has reached 0 of 2 ClientApps, wave 1 of 2: spec.rollout.paused is true").await;
+    // A user's change is installed with the values that the app has.
+    tenant.patch("two", json!({"values": {"podLabels": {"a": "b"}}})).await.unwrap();
+    tenant.ready("two", 2).await;
+    assert_eq!(revisions(), ["1", "2", "2"]);
+    let annotation = |name: &str| {
+        let path = "jsonpath={.spec.template.metadata.annotations.of}";
+        tenant.kubectl(&["get", "deployment", &format!("{name}-nextcloud"), "-o", path]).unwrap()
+    };
+    assert_eq!([annotation("two"), annotation("free")], ["", "another operator"]);
+
+    let going = Patch::Merge(json!({"spec": {"rollout": {"paused": false}}}));
+    profiles.patch(class, &PatchParams::default(), &going).await.unwrap();
+    tenant.ready("one", 2).await;
+    told("revision 2 has reached 1 of 2 ClientApps, wave 1 of 2: the next wave begins at ").await;
+    assert_eq!(revisions(), ["2", "2", "2"]);
+    assert_eq!([annotation("one"), annotation("two")], ["another operator", ""]);
 }

@@ -1,9 +1,10 @@
 //! Other operators, which a cluster may lack: Percona, and cert-manager with its real controllers.
 
+use clientapp_crd::cloudnativepg::CloudNativePgCluster;
 use e2e::cert_manager::CertManager;
-use e2e::manifests;
 use e2e::percona::Percona;
-use e2e::scenario::with;
+use e2e::scenario::{names, with};
+use e2e::{cloudnativepg, manifests};
 use k8s_openapi::api::networking::v1::Ingress;
 use kube::ResourceExt as _;
 use kube::api::DeleteParams;
@@ -42,6 +43,25 @@ async fn percona_is_missed_without_polling_and_picked_up_when_it_comes() {
     tenant.condition("acme", "PostgresReady", "False", "DependencyMissing").await;
     assert_eq!(tenant.listed("acme").unwrap().0, "1");
     drop(percona);
+    tenant.delete("acme").await;
+}
+
+#[tokio::test]
+async fn the_plugin_for_backups_is_missed_before_a_cluster_is_made() {
+    let (lab, _turn) = rough().await;
+    let tenant = lab.tenant("no-plugin").await;
+    cloudnativepg::define(&tenant.client).await.unwrap();
+    let store = json!({"endpoint": "https://s3", "bucket": "backups", "credentialsSecret": {"name": "s3"}});
+    let backup = json!({"schedule": "@daily", "store": store});
+    let postgres = json!({"provider": "cloudnativepg", "version": "17", "backup": backup});
+    let spec = json!({"hostname": hostname(&tenant, "acme"), "postgres": postgres});
+    tenant.create("acme", spec).await.unwrap();
+    let words = ["this cluster has no kind ObjectStore", "plugin barman-cloud", "neither created nor changed"];
+    tenant.held("acme", "DependencyMissing", &words).await;
+    assert_eq!(names::<CloudNativePgCluster>(&tenant).await, [""; 0]);
+    cloudnativepg::define_plugin(&tenant.client).await.unwrap();
+    let archives = |found: Option<&CloudNativePgCluster>| found?.archive();
+    assert_eq!(tenant.wait_for("acme-pg", "with the plugin", archives).await.store, "acme-pg");
     tenant.delete("acme").await;
 }
 

@@ -76,11 +76,7 @@ async fn the_api_server_refuses_a_wrong_field_at_once() {
     let backed_up = json!({
         "hostname": "acme.example.com", "postgres": {"provider": "cloudnativepg"}, "upgrade": {"backup": true},
     });
-    rows.push((
-        backed_up,
-        "spec.upgrade.backup".to_owned(),
-        "is not supported with postgres.provider cloudnativepg yet",
-    ));
+    rows.push((backed_up, "spec.upgrade.backup".to_owned(), "needs a bucket with postgres.provider cloudnativepg"));
     rows.extend(of_texts());
     rows.extend(of_databases());
     rows.extend(of_percona());
@@ -138,6 +134,12 @@ fn of_databases() -> Vec<Row> {
     const NEEDED: &str = "external must be set if the provider is external";
     const HOST: &str = "must be a DNS name or an address, followed by :port if the port is not 5432";
     let external = |external: Value| json!({"provider": "external", "external": external});
+    let source = |source: Value| json!({"provider": "cloudnativepg", "cloudnativepg": {"dataSource": source}});
+    let cluster = |backup: Value, store: Value| {
+        let bucket = json!({"endpoint": "https://s3", "bucket": "backups", "credentialsSecret": {"name": "s3"}});
+        let whole = with(json!({"schedule": "@daily", "store": with(bucket, store)}), backup);
+        json!({"provider": "cloudnativepg", "backup": whole})
+    };
     let rows = [
         (json!({"provider": "external"}), "external", NEEDED),
         (json!({"external": {"secretName": "theirs"}}), "external", NEEDED),
@@ -170,15 +172,56 @@ fn of_databases() -> Vec<Row> {
             "tls",
             "clusters of percona and cloudnativepg always support TLS",
         ),
+        (json!({"backup": {"schedule": "@daily"}}), "backup", "for percona, use percona.schedules"),
         (
-            json!({"provider": "cloudnativepg", "backup": {}}),
-            "backup",
-            "for cloudnativepg, the operator makes no backups",
+            cluster(json!({"store": null}), json!({})),
+            "backup.store",
+            "store is required with the provider cloudnativepg",
+        ),
+        (cluster(json!({"drill": "@weekly"}), json!({})), "backup", "has only schedule and store"),
+        (cluster(json!({"keep": 3}), json!({})), "backup", "has only schedule and store"),
+        (
+            cluster(json!({}), json!({"passwordSecret": {"name": "restic"}})),
+            "backup.store.passwordSecret",
+            "the plugin leaves encryption to the bucket",
+        ),
+        (cluster(json!({}), json!({"keep": {"last": 3}})), "backup.store.keep", "set exactly one of daily, weekly"),
+        (
+            cluster(json!({}), json!({"keep": {"daily": 7, "weekly": 4}})),
+            "backup.store.keep",
+            "set exactly one of daily, weekly",
         ),
         (
             json!({"provider": "cloudnativepg", "restore": {"claim": "a"}}),
             "restore",
-            "for cloudnativepg, the operator restores nothing yet",
+            "for cloudnativepg, cloudnativepg.dataSource",
+        ),
+        (
+            json!({"cloudnativepg": {"dataSource": {"serverName": "a", "objectStore": "b"}}}),
+            "cloudnativepg",
+            "cloudnativepg is for the provider cloudnativepg",
+        ),
+        (
+            source(json!({"serverName": "a"})),
+            "cloudnativepg.dataSource.objectStore",
+            "objectStore is required without postgres.backup",
+        ),
+        (
+            source(json!({"serverName": "../b", "objectStore": "c"})),
+            "cloudnativepg.dataSource.serverName",
+            "must be the serverName of a Cluster",
+        ),
+        (
+            source(json!({"serverName": "a", "objectStore": "c", "backup": "latest"})),
+            "cloudnativepg.dataSource.backup",
+            "must be the ID of a backup",
+        ),
+        (
+            source(json!({
+                "serverName": "a", "objectStore": "c", "backup": "20260131T030000", "time": "2026-01-31T12:00:00Z",
+            })),
+            "cloudnativepg.dataSource",
+            "set either backup or time",
         ),
         (
             json!({"adopt": true, "percona": {"dataSource": {"cluster": "a"}}}),
@@ -426,7 +469,7 @@ async fn what_is_left_out_has_its_documented_default() {
     let tenant = Lab::shared().await.tenant("defaults").await;
     let whole = json!({
         "approval": "Automatic", "test": {"enabled": false, "timeout": "5m"},
-        "chartVersion": "5.5.2", "image": "", "suspend": false, "deletionPolicy": "Delete", "drift": "Repair",
+        "image": "", "suspend": false, "deletionPolicy": "Delete", "drift": "Repair",
         "redis": {"enabled": true},
         "postgres": {
             "enabled": true, "provider": "percona", "version": "15", "storageSize": "1Gi", "instances": 1, "adopt": false,
@@ -475,7 +518,7 @@ async fn kubectl_shows_columns_and_misspelt_fields() {
     for field in ["unknown field \"spec.ingressClas\"", "unknown field \"spec.postgres.sise\""] {
         assert!(refused.contains(field), "{refused}");
     }
-    write(json!({"hostname": host, "suspend": true}));
+    write(json!({"hostname": host, "suspend": true, "chartVersion": "5.5.2"}));
     assert_eq!(
         tenant.kubectl(&["apply", "-f", path]).unwrap().trim(),
         "clientapp.apps.bnerd-operator.local/acme created"

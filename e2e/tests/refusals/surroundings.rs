@@ -115,7 +115,9 @@ async fn a_right_that_is_missing_is_named() {
     let deployer = format!("system:serviceaccount:{}:{DEPLOYER}", tenant.namespace);
     let policies = ["patch", "networkpolicies.networking.k8s.io"];
     tenant.until_may(&deployer, policies, false).await;
-    tenant.create("chart", with_redis("chart")).await.unwrap();
+    let mut with_policy = with_redis("chart");
+    with_policy["values"]["redis"]["networkPolicy"]["enabled"] = json!(true);
+    tenant.create("chart", with_policy).await.unwrap();
     let words = ["cannot patch resource \"networkpolicies\"", "system:serviceaccount:no-rights:clientapp-deployer"];
     tenant.condition_with("chart", ("Released", "AccessDenied"), &words).await;
     tenant.condition("chart", "Stalled", "True", "AccessDenied").await;

@@ -48,9 +48,8 @@ async fn what_is_deleted_comes_back_as_it_was() {
                  {metadata: {labels: {a: b}}, spec: {containers: [{name: a, image: a}], volumes: [{name: v, configMap: {name: v, \
                  defaultMode: 0755}}]}}}";
     let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "extra"}, "stringData": {"a": "b"}});
-    let more = json!({
-        "ingressClassName": "traefik", "redis": {"enabled": true}, "values": {"extraManifests": [modes, secret]},
-    });
+    let values = json!({"extraManifests": [modes, secret], "redis": {"networkPolicy": {"enabled": true}}});
+    let more = json!({"ingressClassName": "traefik", "redis": {"enabled": true}, "values": values});
     let tenant = installed("drift", more).await;
     comes_back::<Service>(&tenant, "acme-nextcloud").await;
     tenant.ready("acme", 1).await;

@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 
 use crate::crd::{
     ArchivedFiles, BackupPart, BackupPhase, ClientAppBackup, ClientAppRestore, DatabaseBackup, DatabaseRestore,
-    DatabaseSource, FilesRestore, FilesSource, RestoreInto,
+    DatabaseSource, FilesRestore, FilesSource, Reclaim, RestoreInto,
     conditions::{find, kind},
 };
 
@@ -23,6 +23,9 @@ pub(crate) struct NewBackup {
     /// True: the instance has no pods meanwhile, so that all parts are of one moment. Needs the part `Files`.
     #[serde(default)]
     pub(crate) quiesce: bool,
+    /// Decides over what it has made when the backup is deleted. With `Delete`, that has to come before the instance is deleted.
+    #[serde(default)]
+    pub(crate) reclaim: Reclaim,
 }
 
 /// A restore to create: of `backup`, or of `database`, `files` or both.
@@ -59,6 +62,10 @@ pub(crate) struct InstanceBackup {
     database: Option<DatabaseBackup>,
     /// The backup of the files.
     files: Option<ArchivedFiles>,
+    /// Decides over what it has made when the backup is deleted.
+    reclaim: Reclaim,
+    /// When a drill last restored this very dump, in RFC 3339 format.
+    verified_at: Option<String>,
 }
 
 /// A restore of an instance.
@@ -120,6 +127,8 @@ impl From<ClientAppBackup> for InstanceBackup {
             parts: status.parts,
             database: status.database,
             files: status.files,
+            reclaim: backup.spec.reclaim,
+            verified_at: status.verified_at.map(|at| at.0.to_string()),
         }
     }
 }
@@ -155,5 +164,25 @@ impl Progress {
             started_at: text(started_at),
             completed_at: text(completed_at),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_backup_says_when_it_was_verified_and_what_becomes_of_it() {
+        let backup = json!({
+            "metadata": {"name": "b"}, "spec": {"of": {"name": "acme"}, "reclaim": "Delete"},
+            "status": {"phase": "Completed", "verifiedAt": "2026-02-01T05:00:00Z"},
+        });
+        let shown = json!(InstanceBackup::from(serde_json::from_value::<ClientAppBackup>(backup).unwrap()));
+        assert_eq!((&shown["reclaim"], &shown["verifiedAt"]), (&json!("Delete"), &json!("2026-02-01T05:00:00Z")));
+        let stays = json!({"metadata": {"name": "b"}, "spec": {"of": {"name": "acme"}}});
+        let shown = json!(InstanceBackup::from(serde_json::from_value::<ClientAppBackup>(stays).unwrap()));
+        assert_eq!((&shown["reclaim"], shown.get("verifiedAt")), (&json!("Retain"), None));
     }
 }

@@ -13,7 +13,7 @@ use crate::{
 };
 
 const UID: &str = "5f0c2c0e-8a53-4d27-9d19-0a6c9b1f3e11";
-const ME: Me<'_> = Me { uid: UID, name: "b", is_for_upgrade: false };
+const ME: Me<'_> = Me { uid: UID, name: "b" };
 
 fn of<K: DeserializeOwned>(value: Value) -> K {
     serde_json::from_value(value).unwrap()
@@ -106,6 +106,7 @@ fn short_of(outcome: &Outcome) -> String {
             )
         }
         Some(Step::CreateJob(job)) => format!(" -> {}", job.name_any()),
+        Some(Step::CreateCloudNativePgBackup(backup)) => format!(" -> create Backup {}", backup.name_any()),
         Some(Step::EndJob { job, uid, why }) => format!(" -> end {job} {uid}: {why}"),
     };
     format!("{:?}{step}", outcome.status.phase.unwrap())
@@ -455,6 +456,27 @@ fn a_job_in_which_nothing_runs_is_ended() {
 }
 
 #[test]
+fn files_wait_for_the_password_of_their_repository() {
+    let spec = of(json!({"of": {"name": "acme"}, "parts": ["Files"]}));
+    let known = json!({"repositoryPassword": {"secret": "restic", "uid": "u"}});
+    for (is_generated, status, expected) in [
+        (true, json!({}), "Pending"),
+        (true, known.clone(), "Running -> acme-files-5f0c2c0e8a"),
+        (false, json!({}), "Running -> acme-files-5f0c2c0e8a"),
+    ] {
+        let mut with_password = with_files();
+        with_password["persistence"]["backup"]["store"]["passwordSecret"] = json!({"name": "restic"});
+        with_password["persistence"]["backup"]["store"]["generatePassword"] = json!(is_generated);
+        let mut app = app(with_password);
+        app.status = of(status);
+        let subject = Subject::App(Box::new(app));
+        let observed = Observed { subject, database: Database::None, files: super::tests::known(), restore: None };
+        let outcome = decide(ME, &spec, &of(json!({})), &observed, now());
+        assert_eq!(short_of(&outcome), expected, "{is_generated}: {}", outcome.ready.message);
+    }
+}
+
+#[test]
 fn what_cannot_be_backed_up() {
     let subject = |value: Value| Subject::App(Box::new(of(value)));
     let leaving = json!({
@@ -487,8 +509,18 @@ fn what_cannot_be_backed_up() {
             "a database that it cannot back up, and files that it could",
             json!({"of": {"name": "acme"}}),
             Subject::App(Box::new(app(with_files()))),
-            Database::Unsupported,
-            "does not back up databases of the provider cloudnativepg yet",
+            Database::CloudNativePg {
+                cluster: Some(of(json!({"metadata": {"name": "acme-pg"}, "spec": {}}))),
+                backup: None,
+            },
+            "Cluster acme-pg keeps no backups: set spec.postgres.backup",
+        ),
+        (
+            "a backup in a bucket that only the plugin deletes from",
+            json!({"of": {"name": "acme"}, "reclaim": "Delete"}),
+            Subject::App(Box::new(app(json!({})))),
+            Database::CloudNativePg { cluster: None, backup: None },
+            "set spec.reclaim to Retain",
         ),
         (
             "no database",
@@ -551,6 +583,25 @@ fn a_backup_of_one_moment() {
         assert_eq!(short_of(&outcome), expected, "{what}: {}", outcome.ready.message);
         assert!(outcome.ready.message.contains(words), "{what}: {}", outcome.ready.message);
     }
+    // helm may wait for the backup before an upgrade, that for this dump, and this one would wait for helm.
+    let both: ClientAppBackupSpec =
+        of(json!({"of": {"name": "acme"}, "parts": ["Database", "Files"], "quiesce": true}));
+    let dumped = json!({"database": {"kind": "Postgresql", "name": UID}});
+    let archived = json!({"parts": ["Files"], "files": {"job": "acme-files-5f0c2c0e8a"}});
+    for (what, recorded, mark, expected, words) in [
+        ("while it is dumped", &dumped, None, "Failed", "acme lost its annotation"),
+        ("another's mark", &dumped, Some("ClientAppRestore/r"), "Failed", "back up again"),
+        ("while files are archived", &archived, None, "Failed", "so its pods came back"),
+        ("as it was", &dumped, own, "Running", "is dumped"),
+    ] {
+        let mut observed = of_app(mark, None);
+        let Subject::App(app) = &mut observed.subject else { panic!() };
+        app.spec.postgres.enabled = true;
+        observed.database = postgresql(json!(UID), record(UID, "Running"));
+        let outcome = decide(ME, &both, &of(recorded.clone()), &observed, now());
+        assert_eq!(short_of(&outcome), expected, "{what}: {}", outcome.ready.message);
+        assert!(outcome.ready.message.contains(words), "{what}: {}", outcome.ready.message);
+    }
     // Without files, it is not known which pods matter.
     let only: ClientAppBackupSpec = of(json!({"of": {"name": "acme"}, "parts": ["Database"], "quiesce": true}));
     let mut observed = of_app(own, None);
@@ -574,10 +625,46 @@ fn a_restore_comes_first() {
     };
     let outcome = decide(ME, &spec, &of(json!({})), &observed, now());
     assert!(outcome.ready.message.contains("ClientAppRestore r is in progress"), "{}", outcome.ready.message);
-    // It may wait for pods that helm takes away, and helm for this one.
-    let before_upgrade = Me { is_for_upgrade: true, ..ME };
-    let outcome = decide(before_upgrade, &spec, &of(json!({})), &observed, now());
+    // One that has begun goes on.
+    let begun = of(json!({"startedAt": "2026-01-31T03:59:00Z"}));
+    let outcome = decide(ME, &spec, &begun, &observed, now());
     assert_eq!(short_of(&outcome), format!("Running -> dump acme-pg pg-uid {UID}"));
+}
+
+#[test]
+fn which_restore_a_backup_waits_for() {
+    let restore = |of_app: &str, database: Value, files: Value| -> ClientAppRestore {
+        let status = json!({"phase": "Running", "database": database, "files": files});
+        let spec = json!({"of": {"name": of_app}, "backup": "b"});
+        of(json!({"metadata": {"name": "r"}, "spec": spec, "status": status}))
+    };
+    let backup = |annotations: Value| -> ClientAppBackup {
+        let spec = json!({"of": {"name": "acme"}, "parts": ["Database"]});
+        of(json!({"metadata": {"name": "b", "annotations": annotations}, "spec": spec}))
+    };
+    let database = |more: Value| {
+        let mut whole = json!({"kind": "Postgresql", "name": "r", "from": "latest"});
+        whole.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        whole
+    };
+    let at = "2026-01-31T03:00:00Z";
+    let (files, none) = (json!({"job": "j", "archive": "a"}), json!(null));
+    for (what, restore, before_upgrade) in [
+        ("its pods have to go, for which helm waits", restore("acme", database(json!({})), files.clone()), false),
+        ("a dump replaces", restore("acme", database(json!({"requestedAt": at})), files.clone()), true),
+        ("Percona backs up first", restore("acme", database(json!({"backup": "x"})), files.clone()), true),
+        ("without files, no pod has to go", restore("acme", database(json!({})), none.clone()), true),
+        (
+            "the database is restored, and pods may have to go",
+            restore("acme", database(json!({"requestedAt": at, "completedAt": at})), files.clone()),
+            false,
+        ),
+        ("of files alone", restore("acme", none.clone(), files), false),
+    ] {
+        assert!(waits_for(&backup(json!({})), &restore), "{what}");
+        assert_eq!(waits_for(&backup(json!({annotation::UPGRADE: "1 -> 2"})), &restore), before_upgrade, "{what}");
+    }
+    assert!(!waits_for(&backup(json!({})), &restore("other", database(json!({})), none)));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Creates the ClientAppBackups that are due by schedule or that an upgrade waits for, and deletes old ones. An **effect**.
 
 use jiff::SignedDuration;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::{api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use kube::{Api, Resource as _, ResourceExt as _, api::TypeMeta};
 
 use crate::{
@@ -12,10 +12,17 @@ use crate::{
     },
     crd::{
         BackupPart, BackupRecord, BackupSubject, BackupSubjectKind, ClientAppBackup, ClientAppBackupSpec, Reclaim,
-        annotation, label,
+        StorePasswordSecret, annotation, label,
     },
     deletion::recreatable,
-    platform::{api::create_if_absent, clock, error::api_sentence, watch::controller_uid},
+    platform::{
+        api::create_if_absent,
+        clock,
+        error::api_sentence,
+        events::publish_by,
+        password::{generated, of_repository},
+        watch::controller_uid,
+    },
 };
 
 /// When a refused ClientAppBackup is tried again.
@@ -45,6 +52,18 @@ pub(crate) async fn create(ctx: &Ctx, app: &App<'_>, name: &str) -> Result<(), E
     let refused = RefusedBackup { name: name.to_owned(), message, until: clock::now() + RETRY };
     ctx.memory.put(app.key, |app| app.refused_backup = Some(refused));
     ctx.watches.apps.trigger(app.key);
+    Ok(())
+}
+
+/// Creates the Secret with the password of the repository of the app's files, and tells users to keep a copy. An existing one is never
+/// changed.
+pub(crate) async fn create_password(ctx: &Ctx, app: &App<'_>, secret: &StorePasswordSecret) -> Result<(), Error> {
+    let (namespace, name) = (&app.key.namespace, &secret.name);
+    let secrets: Api<Secret> = Api::namespaced(ctx.client.clone(), namespace);
+    let created = create_if_absent(&secrets, None, &of_repository(namespace, secret.clone())).await;
+    if created.map_err(Error::api(format!("create Secret {namespace}/{name}")))?.is_some() {
+        publish_by(&ctx.recorder, &app.reference(), &[generated(name)]).await;
+    }
     Ok(())
 }
 
@@ -78,16 +97,78 @@ async fn is_own(ctx: &Ctx, app: &App<'_>, name: &str) -> Result<bool, Error> {
     Ok(found.is_none_or(|found| controller_uid(&found).as_deref() == Some(app.uid())))
 }
 
-/// Deletes the ClientAppBackup with this uid. What it has made stays.
-pub(crate) async fn delete(ctx: &Ctx, app: &App<'_>, name: &str, uid: &str) {
-    let kind = TypeMeta {
+fn object_type() -> TypeMeta {
+    TypeMeta {
         api_version: ClientAppBackup::api_version(&()).into_owned(),
         kind: ClientAppBackup::kind(&()).into_owned(),
+    }
+}
+
+/// Deletes the ClientAppBackup with this uid if it was made before an upgrade of this app and, as the API server has it now, nothing of it
+/// has begun.
+pub(crate) async fn withdraw(ctx: &Ctx, app: &App<'_>, name: &str, uid: &str) {
+    let api = api(ctx, app);
+    let deleted = match api.get_opt(name).await {
+        Ok(Some(found)) if is_idle(&found, app.uid(), uid) => {
+            recreatable::delete_unchanged(&api, &object_type(), found.meta()).await
+        }
+        found => found.map(|_| false),
     };
+    match deleted {
+        Ok(true) => tracing::info!(app = %app.key, backup = name, "deleted: its upgrade was withdrawn"),
+        Ok(false) => {}
+        // Another pass tries again; the app is no less ready meanwhile.
+        Err(error) => {
+            tracing::warn!(app = %app.key, "delete ClientAppBackup {}/{name}: {}", app.key.namespace, api_sentence(&error));
+        }
+    }
+}
+
+/// Returns true for the backup with this uid that the operator has made before an upgrade of this app, while nothing of it has begun.
+/// **Pure.**
+fn is_idle(found: &ClientAppBackup, app_uid: &str, uid: &str) -> bool {
+    let is_ours = controller_uid(found).as_deref() == Some(app_uid)
+        && found.annotations().contains_key(annotation::UPGRADE)
+        && found.uid().as_deref() == Some(uid);
+    is_ours && found.status.as_ref().is_none_or(|status| status.started_at.is_none() && status.database.is_none())
+}
+
+/// Deletes the ClientAppBackup with this uid. What it has made stays.
+pub(crate) async fn delete(ctx: &Ctx, app: &App<'_>, name: &str, uid: &str) {
     let meta = ObjectMeta { name: Some(name.to_owned()), uid: Some(uid.to_owned()), ..ObjectMeta::default() };
-    let deleted = recreatable::delete(&api(ctx, app), &kind, &meta).await;
+    let deleted = recreatable::delete(&api(ctx, app), &object_type(), &meta).await;
     // Another pass tries again; the app is no less ready meanwhile.
     if let Err(error) = deleted {
         tracing::warn!(app = %app.key, "delete ClientAppBackup {}/{name}: {}", app.key.namespace, api_sentence(&error));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn what_has_begun_is_not_withdrawn() {
+        let nothing = json!(null);
+        let pending = json!({"phase": "Pending", "subjectUid": "app"});
+        let begun = json!({"phase": "Running", "startedAt": "2026-01-31T03:00:00Z"});
+        let asked = json!({"phase": "Pending", "database": {"kind": "Postgresql", "name": "r"}});
+        for (what, owner, annotations, uid, status, expected) in [
+            ("it was just created", "app", json!({annotation::UPGRADE: "1 -> 2"}), "b", &nothing, true),
+            ("it waits", "app", json!({annotation::UPGRADE: "1 -> 2"}), "b", &pending, true),
+            ("it runs", "app", json!({annotation::UPGRADE: "1 -> 2"}), "b", &begun, false),
+            ("a dump is asked for", "app", json!({annotation::UPGRADE: "1 -> 2"}), "b", &asked, false),
+            ("a user's", "app", json!({}), "b", &pending, false),
+            ("an earlier app's", "before", json!({annotation::UPGRADE: "1 -> 2"}), "b", &pending, false),
+            ("created anew", "app", json!({annotation::UPGRADE: "1 -> 2"}), "c", &pending, false),
+        ] {
+            let owner =
+                json!([{"apiVersion": "v1", "kind": "ClientApp", "name": "acme", "uid": owner, "controller": true}]);
+            let meta: Value = json!({"name": "b", "uid": uid, "annotations": annotations, "ownerReferences": owner});
+            let found = json!({"metadata": meta, "spec": {"of": {"name": "acme"}}, "status": status});
+            assert_eq!(is_idle(&serde_json::from_value(found).unwrap(), "app", "b"), expected, "{what}");
+        }
     }
 }

@@ -13,8 +13,9 @@ use k8s_openapi::api::{
 };
 use kube::{
     Api, ResourceExt as _,
-    api::{Patch, PatchParams, TypeMeta},
+    api::{DynamicObject, Patch, PatchParams, TypeMeta},
 };
+use serde_json::json;
 
 use super::{
     context::{App, Ctx, owner_reference},
@@ -22,7 +23,11 @@ use super::{
     error::Error,
     observe::{sources, uncached},
     observed::types::Observed,
-    spec::{database::DesiredObject, desired::Desired, secrets},
+    spec::{
+        database::{DatabasePart, DesiredObject, SeenPart},
+        desired::Desired,
+        secrets,
+    },
 };
 use crate::{
     crd::ClientAppStatus,
@@ -73,8 +78,10 @@ pub(crate) async fn act(
             Step::RollBack(_) => {}
             Step::Repair(missing) => drift_repair::repair(ctx, app, desired, observed, missing).await?,
             Step::DeleteStuckPod(pod) => delete_stuck_pod(ctx, app, desired, pod).await?,
+            Step::CreateRepositoryPassword(secret) => backup::create_password(ctx, app, secret).await?,
             Step::CreateBackup { name } => backup::create(ctx, app, name).await?,
             Step::DeleteBackup { name, uid } => backup::delete(ctx, app, name, uid).await,
+            Step::WithdrawBackup { name, uid } => backup::withdraw(ctx, app, name, uid).await,
             Step::Test => helm::test(ctx, app, desired, observed, sentence),
             Step::HelmUpgrade { revision, .. } => {
                 helm::upgrade(ctx, app, desired, observed, (status, sentence), *revision).await?
@@ -130,12 +137,40 @@ async fn apply_database(
     if uid.is_none() && api.get_metadata_opt(name).await.map_err(Error::api(format!("look for {what}")))?.is_some() {
         return Ok(());
     }
+    if let Some(uid) = uid {
+        for part in object.parts(targets, uid) {
+            if !apply_part(ctx, app, (name, uid), part).await? {
+                return Ok(());
+            }
+        }
+    }
     let applied = api.patch(name, &PatchParams::apply(POSTGRES_MANAGER), &Patch::Apply(&document)).await;
     let applied = applied.map_err(Error::api(format!("apply {what}")))?;
     if uid.is_none() {
         ctx.memory.recently_created.record(app.key, app.uid(), provider.kind().owned(&applied.metadata));
     }
     Ok(())
+}
+
+/// Applies an object that backs up the database with this name and uid, in the same way. False: it is another's, which a later pass reports.
+async fn apply_part(
+    ctx: &Ctx,
+    app: &App<'_>,
+    (name, uid): (&str, &str),
+    DatabasePart { resource, mut document }: DatabasePart,
+) -> Result<bool, Error> {
+    let Key { namespace, name: app_name } = app.key;
+    let what = format!("{} {namespace}/{name}", resource.kind);
+    let api = Api::<DynamicObject>::namespaced_with(ctx.client.clone(), namespace, &resource);
+    let found = api.get_metadata_opt(name).await.map_err(Error::api(format!("look for {what}")))?;
+    if let Some(found) = found {
+        if !SeenPart::read(&found.metadata).is_of(app_name, uid) {
+            return Ok(false);
+        }
+        document["metadata"]["uid"] = json!(found.metadata.uid);
+    }
+    let applied = api.patch(name, &PatchParams::apply(POSTGRES_MANAGER), &Patch::Apply(&document)).await;
+    applied.map(|_| true).map_err(Error::api(format!("apply {what}")))
 }
 
 /// Deletes a pod, unless it or its StatefulSet has changed since it was judged. Later passes see what becomes of it.

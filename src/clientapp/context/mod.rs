@@ -12,14 +12,13 @@ use kube::{
     Client,
     runtime::{controller::Action, watcher::Event},
 };
-use tokio::sync::SetOnce;
 
 use self::{hostnames::Hostnames, memory::Memory, salt::Salts, watches::Watches};
 use super::{
     error::Error,
     helm_runs::HelmRuns,
     spec::{
-        desired::{Desired, desired},
+        desired::{Desired, StoredProfile, desired},
         values_from::Sources,
     },
 };
@@ -44,10 +43,38 @@ use crate::{
         reconciled::Reconciled,
         watch,
     },
+    profile::{Found, ProfileRevision, Profiles},
 };
 
 /// The ClientApp of one reconcile.
 pub(crate) type App<'a> = Reconciled<'a, ClientApp, ClientAppStatus>;
+
+/// What an app takes from its Profile.
+pub(crate) enum TakenProfile {
+    /// The spec names none.
+    None,
+    /// It does not exist, or the app does not decode.
+    Missing,
+    Undecodable(Box<StoredProfile>),
+    Revision(Arc<ProfileRevision>),
+}
+
+impl TakenProfile {
+    fn stored(&self) -> Option<&StoredProfile> {
+        match self {
+            TakenProfile::None | TakenProfile::Missing => None,
+            TakenProfile::Undecodable(stored) => Some(stored),
+            TakenProfile::Revision(revision) => Some(&revision.spec),
+        }
+    }
+
+    pub(crate) fn revision(&self) -> Option<&ProfileRevision> {
+        match self {
+            TakenProfile::Revision(revision) => Some(revision),
+            TakenProfile::None | TakenProfile::Missing | TakenProfile::Undecodable(_) => None,
+        }
+    }
+}
 
 pub(crate) struct Ctx {
     pub client: Client,
@@ -62,14 +89,12 @@ pub(crate) struct Ctx {
     /// The operator's own image, which archives files; `None` if the operator does not know it.
     pub image: Option<Arc<OperatorImage>>,
     pub watches: Arc<Watches>,
+    pub profiles: Arc<Profiles>,
     pub helm_runs: Arc<HelmRuns>,
     pub memory: Memory,
     pub salts: Salts,
     pub hostnames: Arc<Hostnames>,
     pub deletion_brake: DeletionBrake,
-    /// Set once the first complete list of ClientApps is there. Only one task can wait for kube's own store to be ready (it keeps
-    /// only the last waker), and the controller already does.
-    pub listed: SetOnce<()>,
 }
 
 impl Ctx {
@@ -81,8 +106,8 @@ impl Ctx {
     pub(crate) fn desired(
         &self,
         app: &App<'_>,
-        sources: &Sources,
-        credentials: &[Credentials],
+        profile: &TakenProfile,
+        (sources, credentials): (&Sources, &[Credentials]),
     ) -> Result<Desired, Invalid> {
         let stopped = app.annotation(annotation::STOPPED_FOR).is_some();
         let app = app.decoded().map_err(|message| Invalid { reason: Reason::InvalidSpec, message })?;
@@ -93,9 +118,23 @@ impl Ctx {
             app
         });
         let app = without_pods.as_ref().unwrap_or(app);
-        let profile = app.spec.profile.as_deref().and_then(|name| self.watches.profile(name));
-        desired(app, profile.as_deref(), (sources, credentials), &self.config)
+        let of_revision = profile.revision().filter(|revision| revision.base_values != self.config.base_values);
+        let config = of_revision
+            .map(|revision| Config { base_values: revision.base_values.clone(), ..Config::clone(&self.config) });
+        desired(app, profile.stored(), (sources, credentials), config.as_ref().unwrap_or(&self.config))
             .map_err(|error| Invalid { reason: error.reason, message: error.to_string() })
+    }
+
+    /// Returns what an app takes from its Profile; `None`: the Profile has no revision yet.
+    pub(crate) fn profile(&self, app: &App<'_>) -> Option<TakenProfile> {
+        let Ok(object) = app.object() else { return Some(TakenProfile::Missing) };
+        let Some(name) = object.spec.profile.as_deref() else { return Some(TakenProfile::None) };
+        match self.profiles.revision_for(name, app.uid(), app.recorded_status.profile_revision.as_ref()) {
+            Found::Missing => Some(TakenProfile::Missing),
+            Found::Unknown(None) => None,
+            Found::Unknown(Some(problem)) => Some(TakenProfile::Undecodable(Box::new(Err(problem)))),
+            Found::Revision(revision) => Some(TakenProfile::Revision(revision)),
+        }
     }
 
     /// Records a change of an app before the app is reconciled: the change may free a hostname that other apps wait for.
@@ -106,13 +145,13 @@ impl Ctx {
             Event::InitDone => {
                 self.watches.apps.store.state().iter().for_each(|app| drop(self.hostnames.seen(app)));
                 self.hostnames.listed();
-                // Fires again after each interruption of the watch.
-                let _ = self.listed.set(());
+                self.profiles.trigger_all();
                 return;
             }
             Event::Init | Event::InitApply(_) => return,
         };
         let key = key_of(app);
+        self.profile_concerned(app);
         if app.metadata.deletion_timestamp.is_some() {
             let uid = || app.metadata.uid.clone().unwrap_or_default();
             if is_orphaned(&app.metadata) {
@@ -127,6 +166,16 @@ impl Ctx {
         }
         for waiter in waiters {
             self.watches.apps.trigger(&waiter);
+        }
+    }
+
+    /// Triggers the Profile of an app that has changed, and the one that it had.
+    fn profile_concerned(&self, app: &Guard<ClientApp>) {
+        let Ok(app) = &app.object else { return };
+        let had = app.status.as_ref().and_then(|status| status.profile_revision.as_ref()).map(|had| &had.profile);
+        let has = app.spec.profile.as_ref();
+        for profile in has.into_iter().chain(had.filter(|had| Some(*had) != has)) {
+            self.profiles.trigger(profile);
         }
     }
 

@@ -23,13 +23,12 @@ use crate::{
         spec::{
             database::{self, DatabaseCaches, DatabaseObject, Provider},
             deployer::{self, Deployer},
-            desired::StoredProfile,
             names::{MANAGED_BY, release_of},
         },
     },
     crd::{
-        BackupPhase, BackupSubjectKind, ClientApp, ClientAppBackup, DEPLOYER, Guard, Profile, Reason, ReleaseObject,
-        ValuesKind, ValuesReference,
+        BackupPhase, BackupSubjectKind, ClientApp, ClientAppBackup, DEPLOYER, Guard, Reason, ReleaseObject, ValuesKind,
+        ValuesReference,
         conditions::{
             find,
             kind::{RECONCILING, STALLED},
@@ -76,8 +75,6 @@ pub(crate) struct Watches {
     bindings: Arc<Cache<deployer::DeployerObject>>,
     /// The watches of each provider.
     databases: HashMap<permit::DataKind, DatabaseCaches>,
-    /// Every Profile, or why it does not decode.
-    profiles: Arc<Cache<Arc<StoredProfile>>>,
 }
 
 impl Watches {
@@ -132,7 +129,6 @@ impl Watches {
             accounts: builder.all("serviceaccounts", deployers.clone(), account, deployer_changed),
             bindings: builder.all("rolebindings", deployers, binding, deployer_changed),
             databases: database::all().map(|provider| (provider.kind(), provider.watch(&builder))).collect(),
-            profiles: builder.all("profiles", watcher::Config::default(), profile, profile_changed),
             apps,
         })
     }
@@ -153,7 +149,6 @@ impl Watches {
             accounts,
             bindings,
             databases,
-            profiles,
         } = self;
         // The writer lives as long as the controller, which waits here.
         let _ = apps.store.wait_until_ready().await;
@@ -165,7 +160,7 @@ impl Watches {
         backups.synced().await;
         accounts.synced().await;
         bindings.synced().await;
-        for DatabaseCaches { objects, backups, endpoints, warnings: _ } in databases.values() {
+        for DatabaseCaches { objects, backups, parts, endpoints, warnings: _ } in databases.values() {
             if let Some(endpoints) = endpoints {
                 endpoints.synced().await;
             }
@@ -173,8 +168,10 @@ impl Watches {
             if let Some(backups) = backups {
                 backups.synced().await;
             }
+            for part in parts {
+                part.objects.synced().await;
+            }
         }
-        profiles.synced().await;
     }
 
     pub(crate) fn of(&self, provider: &dyn Provider) -> &DatabaseCaches {
@@ -184,10 +181,6 @@ impl Watches {
     /// Returns the database object of an app.
     pub(crate) fn database(&self, provider: &dyn Provider, app: &Key) -> Option<DatabaseObject> {
         self.of(provider).objects.objects.get(&Key::new(&app.namespace, app.database()))
-    }
-
-    pub(crate) fn profile(&self, name: &str) -> Option<Arc<StoredProfile>> {
-        self.profiles.get(&Key::new("", name))
     }
 
     /// Returns the release's Deployments and StatefulSets.
@@ -286,11 +279,14 @@ fn secret_changed(apps: &Objects<ClientApp>, secret: &Key) {
         let spec = app.object.as_ref().ok().map(|app| &app.spec);
         let given = spec.and_then(|spec| spec.admin_secret.as_ref());
         let external = spec.and_then(|spec| spec.postgres.external.as_ref()).map(|external| &external.secret_name);
+        let archives = spec.and_then(|spec| spec.persistence.backup.as_ref());
+        let repository =
+            archives.and_then(|backup| backup.store.bucket.password_secret.as_ref()).map(|secret| &secret.name);
         let tls = spec.and_then(|spec| spec.tls.as_ref()).and_then(|tls| tls.secret_name.as_ref());
         // A Profile may name it.
         let of_profile = status.and_then(|status| status.tls_secret_name.as_ref());
         key.name == secret.name
-            || [given, external, tls, of_profile].contains(&Some(&secret.name))
+            || [given, external, repository, tls, of_profile].contains(&Some(&secret.name))
             || [key.admin_secret(), key.redis_secret(), key.tls_secret()].contains(&secret.name)
             || database::all().any(|provider| provider.secret(&key) == secret.name)
             || inventory.is_some_and(|inventory| inventory.objects.iter().any(of_release))
@@ -347,13 +343,6 @@ fn job_refused(apps: &Objects<ClientApp>, warned: &Key) {
 /// helm acts as the deployer for all apps of the namespace.
 fn deployer_changed(apps: &Objects<ClientApp>, deployer: &Key) {
     apps.trigger_in(&deployer.namespace, |_| true);
-}
-
-fn profile_changed(apps: &Objects<ClientApp>, profile: &Key) {
-    apps.trigger_where(|app| {
-        let named = app.object.as_ref().ok().and_then(|app| app.spec.profile.as_ref());
-        named == Some(&profile.name)
-    });
 }
 
 fn account(account: PartialObjectMeta<ServiceAccount>) -> CacheEntry<deployer::DeployerObject> {
@@ -491,11 +480,6 @@ fn managed<K>(entry: fn(K) -> CacheEntry<Workload>) -> impl Fn(WithoutManagedFie
         }
         entry
     }
-}
-
-fn profile(profile: Guard<Profile>) -> CacheEntry<Arc<StoredProfile>> {
-    let key = key_of(&profile);
-    CacheEntry { key, group: None, value: Some(Arc::new(profile.object.map(|profile| profile.spec))) }
 }
 
 #[cfg(test)]

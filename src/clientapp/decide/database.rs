@@ -14,11 +14,11 @@ use crate::{
     clientapp::{
         hold::{Hold, SAFETY_NET},
         observed::{
-            types::{DatabaseView, Observed, SecretView},
+            types::{DatabaseView, Observed, PartView, SecretView},
             volumes::confirm,
         },
         spec::{
-            database::{DatabaseObject, DatabaseState, DesiredDatabase, DesiredObject, ProviderInfo},
+            database::{DatabaseObject, DatabasePart, DatabaseState, DesiredDatabase, DesiredObject, ProviderInfo},
             desired::Desired,
             values::DatabaseAddress,
         },
@@ -47,11 +47,11 @@ pub(crate) fn readiness(desired: &Desired, observed: &Observed, now: Timestamp) 
     let view = &observed.prerequisites.database;
     let Some(object) = object else { return external(address, &view.secret) };
     let what = object.described();
-    if let Some(readiness) = unserved(&view.kind, object, &what) {
+    if let Some(readiness) = unserved(&view.kind, object, &what).or_else(|| unserved_part(&view.parts, &what)) {
         return readiness;
     }
     let recorded_uid = view.recorded_uid.as_deref();
-    let targets = object.targets(view.object.as_ref().map(|existing| &existing.targets));
+    let targets = object.targets(view.object.as_ref());
     let Some(existing) = &view.object else {
         if let Some(hold) = lost(desired, observed, object, now) {
             return DatabaseReadiness { apply: None, hold: Some(hold) };
@@ -69,8 +69,23 @@ pub(crate) fn readiness(desired: &Desired, observed: &Observed, now: Timestamp) 
         Ok(targets) => targets,
         Err(problem) => return stalled(Reason::RepositoryMismatch, format!("{what}{problem}")),
     };
+    let is_foreign =
+        |part: &&PartView| part.object.as_ref().is_some_and(|found| !found.is_of(&desired.key.name, &existing.uid));
+    if let Some(PartView { kind, .. }) = view.parts.iter().find(is_foreign) {
+        let message = format!(
+            "{kind} {} exists and is not of this {what}: it is not taken over; delete it, unless it goes with a former one",
+            object.name
+        );
+        return stalled(Reason::DatabaseNotOurs, message);
+    }
     let is_restoring = matches!(existing.state, DatabaseState::Restoring(_));
-    let is_applied = existing.digest.as_ref() == Some(&object.document(&targets).digest);
+    let digest = object.document(&targets).digest;
+    let has_part = |part: &DatabasePart| {
+        let view = view.parts.iter().find(|view| view.kind == part.resource.kind);
+        view.and_then(|view| view.object.as_ref()?.digest.as_ref()) == Some(&digest)
+    };
+    let is_applied =
+        existing.digest.as_ref() == Some(&digest) && object.parts(&targets, &existing.uid).iter().all(has_part);
     let apply = (!is_restoring && !is_applied).then(|| Apply {
         targets,
         source: existing.source.clone(),
@@ -106,6 +121,23 @@ fn unserved(kind: &Availability, object: &DesiredObject, what: &str) -> Option<D
     }
 }
 
+/// Returns why what backs it up cannot be made. The database is not even created or changed: CloudNativePG does nothing more for a Cluster
+/// with a plugin that it does not know.
+fn unserved_part(parts: &[PartView], what: &str) -> Option<DatabaseReadiness> {
+    parts.iter().find_map(|PartView { kind, availability, to_install, object: _ }| match availability {
+        Availability::Installed => None,
+        Availability::Missing => {
+            let message = format!(
+                "this cluster has no kind {kind}: {to_install}; {what} is neither created nor changed until then"
+            );
+            Some(stalled(Reason::DependencyMissing, message))
+        }
+        Availability::Refused(sentence) => {
+            Some(stalled(Reason::AccessDenied, format!("{kind} of {what} cannot be looked for: {sentence}")))
+        }
+    })
+}
+
 /// Returns why no database is created in the place of one that was in use and is gone with its data: the app would go on with an empty
 /// one. Volumes that have lost their owner are taken over.
 fn lost(desired: &Desired, observed: &Observed, object: &DesiredObject, now: Timestamp) -> Option<Hold> {
@@ -115,7 +147,8 @@ fn lost(desired: &Desired, observed: &Observed, object: &DesiredObject, now: Tim
     let names_data = data_goes_with_object.as_ref()?;
     let uid = observed.prerequisites.database.recorded_uid.as_ref()?;
     let was_in_use = release.is_some() || recorded.installed.is_some() || recorded.last_attempt.is_some();
-    if !was_in_use || desired.data.without_volumes.contains(uid) {
+    // One that was to be made from backups has never been empty.
+    if !(was_in_use || object.source().is_some()) || desired.data.without_volumes.contains(uid) {
         return None;
     }
     let is_its = |claim: &&Arc<ObjectMeta>| {
@@ -162,6 +195,7 @@ fn unusable(
         warnings,
         pods,
         scheduled: _,
+        parts: _,
     } = &observed.prerequisites.database;
     let (what, provider, name) = (object.described(), object.provider, &address.secret);
     let why_pods = pods.as_ref().and_then(|pods| pods.why.as_ref());

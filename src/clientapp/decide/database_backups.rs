@@ -3,7 +3,10 @@
 use jiff::Timestamp;
 
 use crate::{
-    clientapp::observed::types::{Observed, ScheduledBackups},
+    clientapp::{
+        observed::types::{Observed, ScheduledBackups},
+        spec::database::BackupWords,
+    },
     crd::{
         Reason,
         conditions::{Verdict, find},
@@ -19,24 +22,20 @@ pub(crate) fn verdict(observed: &Observed, now: Timestamp) -> Option<Verdict> {
     if object.backed_up.is_some() {
         return object.backed_up.clone();
     }
-    let ScheduledBackups { schedules, last_success, last_failure } = &view.scheduled;
-    if schedules.is_empty() {
-        return None;
-    }
+    let ScheduledBackups { words, schedules, last_success, last_failure } = &view.scheduled;
+    let words = words.filter(|_| !schedules.is_empty())?;
     let last = last_success.map_or("none is complete yet".to_owned(), |at| format!("the last complete one is of {at}"));
     if let Some((at, name, why)) = last_failure
         && last_success.is_none_or(|success| success < *at)
     {
         let why = why.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
-        let message =
-            format!("PerconaPGBackup {name} has failed{why}; {last}: see `kubectl describe pg-backup {name}`");
+        let BackupWords { kind, resource, none: _ } = words;
+        let message = format!("{kind} {name} has failed{why}; {last}: see `kubectl describe {resource} {name}`");
         return Some(Verdict::no(Reason::DatabaseBackupFailed, message));
     }
     if overdue_at(observed, now).is_some_and(|at| at <= now) {
-        let message = format!(
-            "two backups that were due by `{}` are missing; {last}: Percona makes none while the cluster is not ready for backups",
-            schedules.join("`, `")
-        );
+        let message =
+            format!("two backups that were due by `{}` are missing; {last}: {}", schedules.join("`, `"), words.none);
         return Some(Verdict::no(Reason::Overdue, message));
     }
     Some(match last_success {
@@ -88,10 +87,12 @@ mod tests {
             ("it has failed", Some((State::True, 400)), Some(3), failed(2), Some("DatabaseBackupFailed")),
             ("it has succeeded since", Some((State::False, 3)), Some(1), failed(2), Some("DatabaseBackedUp")),
         ] {
-            let mut observed = settled(&want(&json!({})));
+            let desired = want(&json!({}));
+            let words = desired.database_object().unwrap().provider.info().backups;
+            let mut observed = settled(&desired);
             let last_success = success.map(hours);
             observed.prerequisites.database.scheduled =
-                ScheduledBackups { schedules: schedules.clone(), last_success, last_failure: failure };
+                ScheduledBackups { words, schedules: schedules.clone(), last_success, last_failure: failure };
             let condition = before.map(|(state, since)| {
                 let verdict = Verdict { state, ..Verdict::yes(Reason::Overdue, "") };
                 let mut condition = verdict.into_condition(BACKED_UP, &[], None, now());

@@ -11,14 +11,17 @@ use crate::{
             types::Observed,
             upgrade_backup,
         },
-        spec::desired::Desired,
+        spec::{desired::Desired, file_backup::DesiredFiles},
     },
     crd::{
-        BackupPhase, FilesSummary, Reason, Scheduled,
+        BackupPhase, FilesSummary, PasswordState, Reason, RepositoryPassword, Scheduled,
         conditions::{Verdict, find},
         reason::FILES_BACKED_UP,
     },
-    platform::schedule::{due, overdue, overdue_at, scheduled},
+    platform::{
+        password::lost,
+        schedule::{due, overdue, overdue_at, scheduled},
+    },
     postgresql::decide::dumps::NO_IMAGE,
 };
 
@@ -44,7 +47,43 @@ pub(crate) fn steps(
     let is_refused =
         |name: &String| observed.files.refused.as_ref().is_some_and(|it| it.name == *name && now < it.until);
     let created = due.filter(|due| !is_refused(due)).map(|name| Step::CreateBackup { name });
-    created.into_iter().chain(old(desired, observed, now)).collect()
+    let password = match password_state(desired, observed).filter(|_| observed.run.busy.is_none()) {
+        Some(PasswordState::Missing(secret)) => Some(Step::CreateRepositoryPassword(secret)),
+        Some(PasswordState::Given | PasswordState::Lost(_)) | None => None,
+    };
+    password.into_iter().chain(created).chain(old(desired, observed, now)).chain(withdrawn(desired, observed)).collect()
+}
+
+/// Returns how the repository stands with its password; `None`: no archives are asked for.
+fn password_state(desired: &Desired, observed: &Observed) -> Option<PasswordState> {
+    let DesiredFiles { bucket, generate_password, schedule: _ } = desired.data.files.as_ref()?;
+    let recorded = observed.recorded.repository_password.as_ref();
+    Some(bucket.password_state(*generate_password, recorded, observed.files.password.is_some()))
+}
+
+/// Returns the record of the Secret with the repository's password.
+pub(crate) fn password(desired: &Desired, observed: &Observed) -> Option<RepositoryPassword> {
+    let recorded = observed.recorded.repository_password.as_ref();
+    match &desired.data.files {
+        Some(files) => files.bucket.password(recorded, observed.files.password.as_deref()),
+        None => recorded.cloned(),
+    }
+}
+
+/// Deletes those of upgrades that are not asked for any more, unless they have begun: then they end by themselves.
+fn withdrawn(desired: &Desired, observed: &Observed) -> impl Iterator<Item = Step> {
+    let needed = observed.prerequisites.backup.as_ref().map(|view| view.record.name.clone());
+    let has_begun =
+        |backup: &AppBackup| backup.started_at.is_some() || !matches!(backup.phase, None | Some(BackupPhase::Pending));
+    let of_upgrades = made_by_operator(observed).filter(|backup| is_for_upgrade(&desired.key.name, backup));
+    let idle = of_upgrades.filter(move |backup| !backup.deleting && !has_begun(backup));
+    let unneeded = idle.filter(move |backup| needed.as_ref() != Some(&backup.name));
+    unneeded.map(|backup| Step::WithdrawBackup { name: backup.name.clone(), uid: backup.uid.clone() })
+}
+
+/// Returns true for one that was made before an upgrade.
+fn is_for_upgrade(app: &str, backup: &AppBackup) -> bool {
+    !backup.is_of_files() && backup.name.starts_with(&format!("{app}{}", upgrade_backup::NAMED))
 }
 
 /// Deletes those that were made by schedule or before an upgrade, have ended and are old.
@@ -52,7 +91,7 @@ fn old(desired: &Desired, observed: &Observed, now: Timestamp) -> impl Iterator<
     let app = &desired.key.name;
     let made_at = move |backup: &AppBackup| match backup.is_of_files() {
         true => due_of(app, &backup.name),
-        false => backup.created.filter(|_| backup.name.starts_with(&format!("{app}{}", upgrade_backup::NAMED))),
+        false => backup.created.filter(|_| is_for_upgrade(app, backup)),
     };
     let ended = move |(phase, is_of_files)| {
         let mut ended: Vec<_> = made_by_operator(observed)
@@ -158,8 +197,11 @@ pub(crate) fn verdict(
     summary: Option<&FilesSummary>,
     now: Timestamp,
 ) -> Option<Verdict> {
-    desired.data.files.as_ref()?;
-    let FilesView { has_image, has_volumes, refused, stopped_for: _, app_uid: _, backups: _ } = &observed.files;
+    if let PasswordState::Lost(secret) = password_state(desired, observed)? {
+        return Some(lost(&desired.key.namespace, &secret));
+    }
+    let FilesView { has_image, has_volumes, refused, stopped_for: _, app_uid: _, password: _, backups: _ } =
+        &observed.files;
     if !has_image {
         return Some(Verdict::no(Reason::OperatorImageUnknown, format!("no archives are made: {NO_IMAGE}")));
     }

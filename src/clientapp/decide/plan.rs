@@ -12,7 +12,7 @@ use crate::{
         observed::types::{DriftedObject, Retained},
         spec::{database::BackupTargets, deployer},
     },
-    crd::{BackupRecord, RolledBack},
+    crd::{BackupRecord, RolledBack, StorePasswordSecret},
     platform::pods::StuckPod,
 };
 
@@ -69,12 +69,19 @@ pub(crate) enum Step {
     DeleteStuckPod(StuckPod),
     /// Go back to a revision that was ready; the next pass begins with it.
     RollBack(RolledBack),
+    /// Create this Secret with the password of the repository of the app's files, unless it exists.
+    CreateRepositoryPassword(StorePasswordSecret),
     /// Create the ClientAppBackup of the app's files that is due, unless one of its name exists.
     CreateBackup {
         name: String,
     },
     /// Delete an old ClientAppBackup that the operator has made. What it has made stays.
     DeleteBackup {
+        name: String,
+        uid: String,
+    },
+    /// Delete the ClientAppBackup of an upgrade that was withdrawn, unless it has begun.
+    WithdrawBackup {
         name: String,
         uid: String,
     },

@@ -26,12 +26,12 @@ use crate::{
             release::{ReleasePhase, ReleaseView},
             repair_backoff::Refused,
             types::{
-                Busy, CachedChart, DatabasePods, DatabaseView, DriftedObject, LiveState, Prerequisites, Retained,
-                SecretView, UnreadyDependency,
+                Busy, CachedChart, DatabasePods, DatabaseView, DriftedObject, LiveState, PartView, Prerequisites,
+                Retained, SecretView, UnreadyDependency,
             },
         },
         spec::{
-            database::{self, BackupLocation, DatabaseObject, DatabaseState},
+            database::{self, BackupLocation, DatabaseObject, DatabaseState, SeenPart},
             deployer::{self, Deployer, DeployerPart},
             desired::{Intent, ReleaseTarget},
         },
@@ -75,6 +75,8 @@ fn brief(plan: &Plan) -> String {
             }
             Step::DeleteStuckPod(pod) => format!("delete pod {}", pod.name),
             Step::RollBack(back) => format!("roll back to {}", back.to.revision),
+            Step::CreateRepositoryPassword(secret) => format!("password {}", secret.name),
+            Step::WithdrawBackup { name, .. } => format!("withdraw {name}"),
             Step::CreateBackup { name } => format!("create {name}"),
             Step::DeleteBackup { name, .. } => format!("delete {name}"),
             Step::Test => "test".to_owned(),
@@ -306,6 +308,68 @@ fn external() -> Value {
     json!({"postgres": {"provider": "external", "external": {"secretName": "theirs"}}})
 }
 
+/// What backs up a Cluster comes before the plugin in it: with a plugin that it does not know, CloudNativePG does nothing more.
+#[test]
+fn what_backs_up_a_cluster() {
+    let store = json!({"endpoint": "https://s3", "bucket": "b", "credentialsSecret": {"name": "s3"}});
+    let spec = json!({"postgres": {
+        "provider": "cloudnativepg", "version": "17", "backup": {"schedule": "@daily", "store": store},
+    }});
+    let desired = want(&spec);
+    let with = |change: fn(&mut DatabaseView)| {
+        let desired = desired.clone();
+        move |observed: &mut Observed| {
+            let object = desired.database_object().unwrap();
+            let view = &mut observed.prerequisites.database;
+            view.secret = keys(&["username", "password"]);
+            let existing = view.object.as_mut().unwrap();
+            existing.targets = object.targets(Some(existing)).unwrap();
+            existing.digest = Some(object.document(&existing.targets).digest);
+            let part = |kind: &'static str| PartView {
+                kind,
+                availability: Availability::Installed,
+                to_install: "install it",
+                object: Some(SeenPart {
+                    app: Some("acme".to_owned()),
+                    owner_uid: Some(existing.uid.clone()),
+                    digest: existing.digest.clone(),
+                }),
+            };
+            view.parts = object.part_kinds().iter().map(|kind| part(kind)).collect();
+            change(view);
+        }
+    };
+    const APPLIED: &str = "postgres in a repository";
+    const NO_KIND: &str = "hold PostgresReady/DependencyMissing!";
+    const OTHERS: &str = "hold PostgresReady/DatabaseNotOurs!";
+    fn store_of(view: &mut DatabaseView) -> &mut SeenPart {
+        view.parts[0].object.as_mut().unwrap()
+    }
+    for (what, change, plan) in [
+        ("as it should be", with(|_| {}), ""),
+        ("no plugin", with(|view| view.parts[0].availability = Availability::Missing), NO_KIND),
+        (
+            "no plugin, and no Cluster yet",
+            with(|view| (view.parts[0].availability, view.object) = (Availability::Missing, None)),
+            NO_KIND,
+        ),
+        (
+            "stores are not to be seen",
+            with(|view| view.parts[0].availability = Availability::Refused("no".into())),
+            "hold PostgresReady/AccessDenied!",
+        ),
+        ("applied without it", with(|view| view.object.as_mut().unwrap().digest = Some("d".into())), APPLIED),
+        ("a store that is gone", with(|view| view.parts[0].object = None), APPLIED),
+        ("a schedule that is gone", with(|view| view.parts[1].object = None), APPLIED),
+        ("a store of an earlier spec", with(|view| store_of(view).digest = Some("d".into())), APPLIED),
+        ("a store that has lost its owner", with(|view| store_of(view).owner_uid = None), ""),
+        ("a user's store", with(|view| (store_of(view).owner_uid, store_of(view).app) = (None, None)), OTHERS),
+        ("a former Cluster's store", with(|view| store_of(view).owner_uid = Some("former".into())), OTHERS),
+    ] {
+        row(what, spec.clone(), change, plan);
+    }
+}
+
 /// The same readiness for each provider: Percona, standalone, external.
 #[test]
 fn the_database_gate() {
@@ -512,6 +576,10 @@ fn a_lost_database_is_not_replaced_by_an_empty_one() {
         (w.release, w.recorded) = (None, ClientAppStatus::default());
     };
     row("it was never used", spec(), unused, MADE);
+    // For example, to have it tried again; it would be an empty one.
+    let from_backups = json!({"serverName": "first-pg-5f0c2c0e", "objectStore": "store"});
+    let restored = json!({"postgres": {"provider": "cloudnativepg", "cloudnativepg": {"dataSource": from_backups}}});
+    row("it was made from backups, and never used", restored, unused, LOST);
     let mut desired = want(&spec());
     let mut observed = settled(&desired);
     gone(&mut observed);
@@ -1158,7 +1226,10 @@ impl Sim {
                 unreachable!("nothing was left, lost, stuck or deleted, and no backup is asked for")
             }
             Step::Test => unreachable!("nothing is tested"),
-            Step::CreateBackup { .. } | Step::DeleteBackup { .. } => unreachable!("no archives are asked for"),
+            Step::CreateBackup { .. } | Step::DeleteBackup { .. } | Step::CreateRepositoryPassword(_) => {
+                unreachable!("no archives are asked for")
+            }
+            Step::WithdrawBackup { .. } => unreachable!("no backup is asked for"),
             Step::FetchChart => unreachable!("the chart is at hand"),
             Step::CancelHelm => unreachable!("a helm run is one event"),
             Step::UnlockRelease { revision, .. } => {

@@ -6,21 +6,20 @@ use kube::api::ListParams;
 use super::{secrets, uncached};
 use crate::{
     clientapp::{
-        context::{App, Ctx},
+        context::Ctx,
         error::Error,
         observed::{
             owned,
             pods::{GRACE, PodReasons, PodsView, next_check},
-            types::{BackupView, DatabasePods, DatabaseView, ScheduledBackups},
-            upgrade_backup,
+            types::{DatabasePods, DatabaseView, PartView, ScheduledBackups},
         },
         spec::{
-            database::{DatabaseCaches, DatabaseObject, DatabaseState, DesiredDatabase, DesiredObject},
+            database::{DatabaseCaches, DatabaseObject, DatabaseState, DesiredDatabase, DesiredObject, PartCache},
             desired::Desired,
         },
     },
     crd::{
-        BackupRecord, BackupState, ClientAppStatus,
+        BackupState, ClientAppStatus,
         conditions::{find, kind},
     },
     platform::{key::Key, warnings},
@@ -41,7 +40,7 @@ pub(super) async fn view(
         return Ok(DatabaseView { secret, ..DatabaseView::default() });
     };
     let service = Key::new(&key.namespace, provider.service(key));
-    let DatabaseCaches { objects, endpoints, warnings, .. } = ctx.watches.of(*provider);
+    let DatabaseCaches { objects, endpoints, warnings, parts, backups: _ } = ctx.watches.of(*provider);
     let found = ctx.watches.database(*provider, key);
     let warnings = warnings.as_ref().zip(found.as_ref()).and_then(|((kind, warnings), found)| {
         let about = warnings::group(&key.namespace, kind, name);
@@ -57,6 +56,7 @@ pub(super) async fn view(
         },
         object: found,
         secret,
+        parts: object.as_ref().map_or_else(Vec::new, |object| self::parts(key, object, parts)),
         warnings,
         scheduled: object.as_ref().map(|object| scheduled(ctx, key, object)).unwrap_or_default(),
         reachable: endpoints.as_ref().is_none_or(|slices| slices.group(&service).iter().any(|(_, ready)| *ready)),
@@ -106,6 +106,19 @@ async fn pods(
     Some(DatabasePods { why, until: next })
 }
 
+/// Returns the objects that back up a database.
+fn parts(key: &Key, object: &DesiredObject, caches: &[PartCache]) -> Vec<PartView> {
+    let kinds = object.part_kinds();
+    let needed = caches.iter().filter(|cache| kinds.contains(&cache.kind));
+    let view = |PartCache { kind, to_install, objects }: &PartCache| PartView {
+        kind,
+        availability: objects.availability(),
+        to_install,
+        object: objects.objects.get(&Key::new(&key.namespace, &object.name)),
+    };
+    needed.map(view).collect()
+}
+
 /// Returns the backups that the database's operator makes by schedule.
 fn scheduled(ctx: &Ctx, key: &Key, object: &DesiredObject) -> ScheduledBackups {
     let schedules = object.backup_schedules();
@@ -117,14 +130,9 @@ fn scheduled(ctx: &Ctx, key: &Key, object: &DesiredObject) -> ScheduledBackups {
     let failed =
         failed.filter_map(|(name, backup)| Some((backup.created?, name.name.clone(), backup.progress.1.clone())));
     ScheduledBackups {
+        words: object.provider.info().backups,
         schedules,
         last_success: seen.iter().filter_map(|(_, backup)| backup.completed).max(),
         last_failure: failed.max(),
     }
-}
-
-pub(super) fn backup(ctx: &Ctx, app: &App<'_>, record: BackupRecord) -> BackupView {
-    let seen = upgrade_backup::seen(&record, app.uid(), &ctx.watches.backups(app.key));
-    let state = seen.as_ref().map_or(record.state, |(state, _)| *state);
-    BackupView { record: BackupRecord { state, ..record }, seen }
 }

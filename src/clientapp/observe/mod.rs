@@ -151,7 +151,8 @@ async fn with_spec(
     let owned = owned::owned(ctx, app, observed.objects.inventory.as_ref(), &claims);
     let prerequisites = prerequisites(ctx, app, desired, (&observed, admin_secret), now).await?;
     let hook = release::hook(ctx, app, desired, &observed).await?;
-    let files = file_backup::files(ctx, app, (observed.objects.inventory.as_ref(), &claims));
+    let files =
+        file_backup::files(ctx, app, desired.data.files.as_ref(), (observed.objects.inventory.as_ref(), &claims));
     let [has_slot, has_test_slot] = [Work::Change, Work::Test].map(|work| ctx.helm_runs.may_run(work, key));
     let Observed { run, objects, .. } = observed;
     Ok(Observed {
@@ -192,6 +193,6 @@ async fn prerequisites(
         dependencies: dependencies::unready(ctx, desired, release.as_ref()).await,
         chart: chart.filter(|chart| installed_chart::digest_changed(installed.as_ref(), chart).is_none()),
         backup: upgrade_backup::backup(desired, app.meta(), release.as_ref(), recorded, now)
-            .map(|record| database::backup(ctx, app, record)),
+            .map(|record| upgrade_backup::view(record, uid, &ctx.watches.backups(key))),
     })
 }

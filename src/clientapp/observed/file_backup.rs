@@ -18,6 +18,8 @@ pub(crate) struct FilesView {
     pub stopped_for: Option<String>,
     /// Says why the API server has refused a ClientAppBackup.
     pub refused: Option<RefusedBackup>,
+    /// uid of the Secret with the password of the repository.
+    pub password: Option<String>,
     /// The ClientAppBackups of the app.
     pub backups: Vec<AppBackup>,
 }

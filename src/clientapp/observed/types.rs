@@ -12,7 +12,7 @@ use crate::{
     clientapp::{
         helm_runs::HelmRun,
         spec::{
-            database::{BackupProgress, DatabaseObject},
+            database::{BackupProgress, BackupWords, DatabaseObject, SeenPart},
             deployer::Deployer,
         },
     },
@@ -199,6 +199,20 @@ pub(crate) struct DatabaseView {
     pub(crate) pods: Option<DatabasePods>,
     /// The backups that the database's operator makes by schedule.
     pub(crate) scheduled: ScheduledBackups,
+    /// The objects that back it up, one for each kind that its spec needs.
+    pub(crate) parts: Vec<PartView>,
+}
+
+/// An object that backs up a database.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct PartView {
+    pub(crate) kind: &'static str,
+    /// Says whether the cluster knows the kind.
+    pub(crate) availability: Availability,
+    /// Holds what a cluster admin has to do if it does not.
+    pub(crate) to_install: &'static str,
+    /// The object with the database's name.
+    pub(crate) object: Option<SeenPart>,
 }
 
 /// Holds what was observed of the pods of a database that is not ready. Any user of the namespace may have made pods with its label.
@@ -213,6 +227,8 @@ pub(crate) struct DatabasePods {
 /// The backups that a database's operator makes by schedule.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct ScheduledBackups {
+    /// Names them.
+    pub(crate) words: Option<BackupWords>,
     /// Empty: it makes none, or the database reports itself whether they are made.
     pub(crate) schedules: Vec<String>,
     /// When a backup was last complete, by schedule or not.

@@ -90,8 +90,20 @@ pub(crate) fn is_failed_try(release: &ReleaseView) -> bool {
     release.managed_digest.is_some() && matches!(release.phase, ReleasePhase::Failed | ReleasePhase::Pending)
 }
 
+/// Returns the backup of a record as it is observed. It is as old as what it has made: a late watch shows its end late.
+pub(crate) fn view(record: BackupRecord, app_uid: &str, backups: &[AppBackup]) -> BackupView {
+    let seen = seen(&record, app_uid, backups);
+    let state = seen.as_ref().map_or(record.state, |(state, _)| *state);
+    let made = backups.iter().find(|backup| backup.name == record.name).and_then(|backup| backup.database_at.clone());
+    let as_of = match made.filter(|_| state == BackupState::Succeeded) {
+        Some(made) => record.as_of.map(|as_of| as_of.min(made)),
+        None => record.as_of,
+    };
+    BackupView { record: BackupRecord { state, as_of, ..record }, seen }
+}
+
 /// Returns how far the ClientAppBackup of a record is; `None`: it is not there, or is being deleted.
-pub(crate) fn seen(record: &BackupRecord, app_uid: &str, backups: &[AppBackup]) -> Option<BackupProgress> {
+fn seen(record: &BackupRecord, app_uid: &str, backups: &[AppBackup]) -> Option<BackupProgress> {
     let found = backups.iter().find(|backup| backup.name == record.name && !backup.deleting)?;
     let failed = |why: &str| Some((BackupState::Failed, Some(why.to_owned())));
     let is_of_database = found.parts.as_deref() == Some(&[BackupPart::Database]);
@@ -121,7 +133,7 @@ pub(crate) fn looked_at(view: &BackupView, recorded: &ClientAppStatus, now: Time
     let (state, _) = seen.as_ref()?;
     let running = *state == BackupState::Running;
     let beat = before.as_of.as_ref().is_none_or(|as_of| now.duration_since(as_of.0) >= HEARTBEAT);
-    let as_of = if running && beat { Some(Time(now)) } else { before.as_of.clone() };
+    let as_of = if running && beat { Some(Time(now)) } else { record.as_of.clone() };
     Some(BackupRecord { state: *state, as_of, ..before.clone() })
 }
 

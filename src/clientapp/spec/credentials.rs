@@ -55,7 +55,7 @@ pub(crate) fn used(app: &ClientApp, config: &Config) -> Vec<(String, Vec<String>
         used.push((key.redis_secret(), vec![REDIS_PASSWORD.to_owned()]));
     }
     // An invalid database is reported with the desired state.
-    if let Some(Ok(database)) = spec.postgres.enabled.then(|| database::desired(&key, app, config, false)) {
+    if let Some(Ok(database)) = spec.postgres.enabled.then(|| database::desired(&key, app, config, (false, None))) {
         let keys = database.address.keys().into_iter().map(str::to_owned).collect();
         used.push((database.address.secret, keys));
     }

@@ -21,9 +21,9 @@ use crate::{
     },
     config::Config,
     crd::{
-        AppTls, Approval, ClientApp, ClientAppSpec, Credentials, DeletionPolicy, Dependency, Drift, DriftIgnore,
-        MAX_NAME, NAME_TOO_LONG, OnFailure, Postgres, ProfilePersistence, ProfileSpec, Reason, RolledBack, Test,
-        Upgrade, ValuesDigest, annotation, duration, quantity,
+        AppTls, Approval, ClientApp, ClientAppSpec, Credentials, DEFAULT_CHART_VERSION, DeletionPolicy, Dependency,
+        Drift, DriftIgnore, JobSettings, MAX_NAME, NAME_TOO_LONG, OnFailure, ProfilePersistence, ProfileSpec, Reason,
+        RolledBack, Test, Upgrade, ValuesDigest, annotation, duration, quantity,
     },
     helm::{Redactor, values::Values},
     platform::{
@@ -226,7 +226,7 @@ pub(crate) fn desired(
     let asked = checked.layers(&user.merged, config)?;
     let CheckedSpec { key, spec, .. } = &checked;
     let database = match spec.postgres.enabled {
-        true => Some(database::desired(key, app, config, checked.profile.open)?),
+        true => Some(database::desired(key, app, config, (checked.profile.open, checked.profile.jobs.as_ref()))?),
         false => None,
     };
     let upgrade = upgrade(app)?;
@@ -277,7 +277,9 @@ impl<'a> CheckedSpec<'a> {
         let spec = &app.spec;
         let key = key(app)?;
         let hostname = hostname(&spec.hostname)?;
-        let chart_version = chart_version(&spec.chart_version)?;
+        let of_profile = profile.and_then(|profile| profile.as_ref().ok()?.defaults.chart_version.as_deref());
+        let chart_version =
+            chart_version(spec.chart_version.as_deref().or(of_profile).unwrap_or(DEFAULT_CHART_VERSION))?;
         let image = image(&spec.image)?;
         let tls = tls(&key, spec, profile)?;
         let mut checked = CheckedSpec { key, spec, hostname, chart_version, image, tls, profile: Taken::default() };
@@ -432,11 +434,12 @@ fn release_digest(
 
 fn data(app: &ClientApp) -> Result<DesiredData, InvalidSpec> {
     let spec = &app.spec;
+    let restored = spec.postgres.restore.as_ref().and_then(|restore| restore.store.as_ref());
     Ok(DesiredData {
         deletion_policy: spec.deletion_policy,
         adopt: spec.postgres.adopt,
         without_volumes: without_volumes(&app.metadata),
-        files: spec.persistence.backup.as_ref().map(file_backup::desired).transpose()?,
+        files: spec.persistence.backup.as_ref().map(|files| file_backup::desired(files, restored)).transpose()?,
     })
 }
 
@@ -521,11 +524,18 @@ struct Taken {
     persistence: ProfilePersistence,
     /// True if pods of other namespaces can reach the namespaces created with it.
     open: bool,
+    /// Settings of the Jobs that back up and restore.
+    jobs: Option<JobSettings>,
 }
 
 impl Default for Taken {
     fn default() -> Self {
-        Taken { values: Value::Object(serde_json::Map::new()), persistence: ProfilePersistence::default(), open: false }
+        Taken {
+            values: Value::Object(serde_json::Map::new()),
+            persistence: ProfilePersistence::default(),
+            open: false,
+            jobs: None,
+        }
     }
 }
 
@@ -545,12 +555,15 @@ fn profile_layer(name: &str, profile: &StoredProfile, reserved: Reserved<'_>) ->
         problem: format!("Profile {name} is not valid: {problem}"),
     };
     let profile = profile.as_ref().map_err(|problem| refused(format!("it does not decode: {problem}")))?;
-    let ProfileSpec { description: _, defaults, helm, namespace } = profile;
+    let ProfileSpec { description: _, defaults, helm, namespace, rollout: _ } = profile;
     if defaults.tls.as_ref().is_some_and(|tls| !is_one(tls)) {
         return Err(refused(format!("defaults.tls: {ONE_OF_TLS}")));
     }
     if defaults.persistence.size.as_deref().is_some_and(|size| quantity::parse_positive(size).is_none()) {
         return Err(refused("defaults.persistence.size: must be a quantity above zero such as 10Gi".to_owned()));
+    }
+    if let Some(problem) = defaults.jobs.as_ref().and_then(JobSettings::problem) {
+        return Err(refused(format!("defaults.jobs.{problem}")));
     }
     let written = values::of_profile(defaults);
     let of_defaults = written.as_object().cloned().unwrap_or_default();
@@ -564,6 +577,7 @@ fn profile_layer(name: &str, profile: &StoredProfile, reserved: Reserved<'_>) ->
         values: values::merge([&written, &replicas.unwrap_or(Value::Object(serde_json::Map::new())), &raw]),
         persistence: defaults.persistence.clone(),
         open: namespace.open,
+        jobs: defaults.jobs.clone(),
     })
 }
 
@@ -639,12 +653,12 @@ pub fn account(spec: &ClientAppSpec) -> Result<AccountName, InvalidSpec> {
 
 fn upgrade(app: &ClientApp) -> Result<DesiredUpgrade, InvalidSpec> {
     let Upgrade { backup, allow, foreign_lock_timeout: _, on_failure, retries, timeout } = &app.spec.upgrade;
-    let Postgres { enabled, provider, .. } = app.spec.postgres;
-    let provider = database::provider(provider).filter(|_| enabled);
-    if *backup && !provider.is_some_and(|provider| provider.info().backs_up) {
+    let postgres = &app.spec.postgres;
+    let provider = database::provider(postgres.provider).filter(|_| postgres.enabled);
+    if *backup && !provider.is_some_and(|provider| provider.backs_up(postgres)) {
         return Err(invalid(
             "spec.upgrade.backup",
-            "this operator creates no database for the app that it could back up: set it to false",
+            "this operator creates no database for the app that it could back up: set it to false, or with the provider cloudnativepg set spec.postgres.backup",
         ));
     }
     let allow = allow.as_deref().map(Version::parse).transpose();

@@ -582,7 +582,8 @@ pub fn of_tls(tls: Option<&TlsSource>) -> Value {
 /// Returns a Profile's defaults as values, except those that a field of the ClientApp can override.
 #[must_use]
 pub fn of_profile(defaults: &ProfileDefaults) -> Value {
-    let ProfileDefaults { replica_count: _, resources, persistence: _, tls: _, apps } = defaults;
+    let ProfileDefaults { replica_count: _, resources, persistence: _, tls: _, jobs: _, apps, chart_version: _ } =
+        defaults;
     let mut values = Map::new();
     for (name, app) in apps {
         values.insert(name.clone(), json!({"enabled": app.enabled}));

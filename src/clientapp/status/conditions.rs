@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     clientapp::{
-        context::Invalid,
+        context::{Invalid, TakenProfile},
         decide::{
             approval, file_backup,
             plan::{Plan, Step},
@@ -21,11 +21,12 @@ use crate::{
         spec::{desired::Desired, values::TlsSource},
     },
     crd::{
-        BackupRecord, ClientAppStatus, InstalledChart, Reason, Release,
+        BackupRecord, BoundRevision, ClientAppStatus, InstalledChart, Reason, Release,
         conditions::{Verdict, find, kind},
     },
     helm::Redactor,
     platform::{controller::ReconcileError as _, key::Key},
+    profile::ProfileRevision,
 };
 
 /// The results of a reconcile before it acts.
@@ -36,11 +37,45 @@ pub(crate) struct Pass<'a> {
     pub desired: Result<&'a Desired, &'a Invalid>,
     pub observed: &'a Observed,
     pub plan: &'a Plan,
+    pub profile: &'a TakenProfile,
 }
 
 /// Returns the status after observing and deciding, including what the reconcile is about to do.
 pub(crate) fn build_status(pass: &Pass<'_>, now: Timestamp) -> ClientAppStatus {
-    let Pass { key, generation: _, desired, observed, plan } = *pass;
+    let mut status = without_revision(pass, now);
+    status.profile_revision = match pass.profile {
+        TakenProfile::Revision(revision) => Some(bound(pass, revision, &status, now)),
+        TakenProfile::None => None,
+        // It may come back.
+        TakenProfile::Missing | TakenProfile::Undecodable(_) => pass.observed.recorded.profile_revision.clone(),
+    };
+    status
+}
+
+/// Returns the record of the Profile's revision that the app has. It is Ready with it once that is what is deployed.
+fn bound(
+    Pass { desired, observed, .. }: &Pass<'_>,
+    revision: &ProfileRevision,
+    status: &ClientAppStatus,
+    now: Timestamp,
+) -> BoundRevision {
+    let is_installed = desired.is_ok_and(|desired| {
+        let release = observed.release.as_ref();
+        desired.rolled_back().is_none() && release.is_some_and(|found| found.is_deployed_as(&desired.target().digest))
+    });
+    let is_ready = find(&status.conditions, kind::READY).is_some_and(|ready| ready.status == "True");
+    let before = observed.recorded.profile_revision.as_ref().filter(|before| before.name == revision.name);
+    let since = before.and_then(|before| before.ready_since.clone()).unwrap_or(Time(now));
+    BoundRevision {
+        profile: revision.profile.clone(),
+        revision: revision.number,
+        name: revision.name.clone(),
+        ready_since: (is_installed && is_ready && observed.run.busy.is_none()).then_some(since),
+    }
+}
+
+fn without_revision(pass: &Pass<'_>, now: Timestamp) -> ClientAppStatus {
+    let Pass { key, generation: _, desired, observed, plan, profile: _ } = *pass;
     if observed.run.busy.is_some() {
         return while_helm_runs(pass, now);
     }
@@ -135,6 +170,7 @@ fn settled(mut status: ClientAppStatus, pass: &Pass<'_>, now: Timestamp) -> Clie
     status.orphaned = None;
     if let Ok(desired) = desired {
         status.files = file_backup::summary(desired, observed, now);
+        status.repository_password = file_backup::password(desired, observed);
         status.backup = backup(desired, observed, status.installed.as_ref(), now);
         let is_deployed =
             observed.release.as_ref().is_some_and(|release| release.is_deployed_as(&desired.target().digest));

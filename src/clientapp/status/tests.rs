@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::{conditions::*, events::*};
 use crate::{
     clientapp::{
-        context::Invalid,
+        context::{Invalid, TakenProfile},
         decide::{decide, plan::Plan},
         error::Error,
         fixtures::{self, attempt, chart, config, now, outdated, release, rolled_back, settled, with},
@@ -59,7 +59,7 @@ fn built(
     // As `observe` returns it.
     let mut observed = observed.clone();
     observed.recorded.installed = installed_chart::installed_now(observed.release.as_ref(), &observed.recorded);
-    build_status(&Pass { key, generation, desired, observed: &observed, plan }, now)
+    build_status(&Pass { key, generation, desired, observed: &observed, plan, profile: &TakenProfile::None }, now)
 }
 
 fn conditions(status: &ClientAppStatus) -> String {

@@ -1,8 +1,13 @@
 //! Writes a status, and publishes events. **Effects.** Once the status is written, [`report()`] also ends the helm run and settles the
 //! hostnames that are recorded in it.
 
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kube::runtime::controller::Action;
+
 use super::{
-    conditions::{Pass, failed},
+    conditions::{Pass, failed, progress},
     events::{about, archive_failed, because, other_values, rotated, transitions},
 };
 use crate::{
@@ -57,6 +62,14 @@ pub(crate) async fn report(ctx: &Ctx, app: &App<'_>, pass: &Pass<'_>, status: &C
         ctx.helm_runs.settle(app.key);
     }
     Ok(())
+}
+
+/// Reports that the app's Profile has no revision yet. The controller of Profiles triggers the app once there is one.
+pub(crate) async fn without_revision(ctx: &Ctx, app: &App<'_>, now: Timestamp) -> Result<Action, Error> {
+    let message = "the Profile in spec.profile has no revision yet: see the status of the Profile";
+    tell(ctx, app, &progress(&app.recorded_status, app.meta().generation, Reason::Pending, message, now)).await?;
+    // A look without a request, in case its cache was behind just then.
+    Ok(Action::requeue(Duration::from_secs(10)))
 }
 
 pub(crate) async fn failure(ctx: &Ctx, app: &App<'_>, error: &Error) -> Result<(), Error> {

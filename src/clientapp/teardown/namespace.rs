@@ -85,7 +85,7 @@ pub(crate) async fn undo(client: &Client, name: &str, uid: &str) -> Result<Names
 /// Deletes the namespaces whose app was never created, because an operator ended in between. Runs at the start, and again when
 /// the namespaces that are too young then are old enough.
 pub(crate) async fn sweep(ctx: &Ctx) {
-    ctx.listed.wait().await;
+    ctx.watches.apps.listed().await;
     ctx.watches.synced().await;
     loop {
         match sweep_once(ctx).await {

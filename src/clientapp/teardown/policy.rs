@@ -98,7 +98,7 @@ pub fn deletion_effects(app: &ClientApp, orphans: bool, namespace_made: Option<b
     let provider = database::provider(spec.postgres.provider);
     let database = |what: &str, before: &str| {
         let backups = match provider {
-            Some(provider) if !provider.info().backs_up => "volumes",
+            Some(provider) if !provider.backs_up(&spec.postgres) => "volumes",
             _ => "volumes, backups",
         };
         let its = format!("{what} {}{before} with its {backups} and Secrets", key.database());
@@ -171,6 +171,7 @@ mod tests {
         };
         let external = json!({"provider": "external", "external": {"secretName": "theirs"}});
         let repository = json!({"gcs": {"bucket": "backups"}, "secretName": "s"});
+        let bucket = json!({"endpoint": "https://s3", "bucket": "backups", "credentialsSecret": {"name": "s3"}});
         insta::assert_snapshot!(
             [
                 told("everything is its own", json!({}), false, Some(true)),
@@ -183,6 +184,12 @@ mod tests {
                     Some(false)
                 ),
                 told("of CloudNativePG", json!({"postgres": {"provider": "cloudnativepg"}}), false, Some(false)),
+                told(
+                    "of CloudNativePG, with a bucket",
+                    json!({"postgres": {"provider": "cloudnativepg", "backup": {"schedule": "@daily", "store": bucket}}}),
+                    false,
+                    Some(false)
+                ),
                 told("without a database", json!({"postgres": {"enabled": false}}), false, Some(false)),
                 told("orphaned", json!({}), true, Some(true)),
                 told(

@@ -8,7 +8,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::plan::{PostgresqlPlan, PostgresqlStep};
 use crate::{
-    crd::{BackupSummary, Drill, Dump, DumpRecord, DumpState, PostgresqlStatus, Reason, Restore, Scheduled, label},
+    crd::{
+        BackupSummary, Drill, Dump, DumpRecord, DumpState, PasswordState, PostgresqlStatus, Reason, Restore, Scheduled,
+        label,
+    },
     platform::{
         job::starts_until,
         schedule::{due, overdue_at, scheduled},
@@ -317,9 +320,24 @@ pub(super) fn uploads(plan: &mut PostgresqlPlan, desired: &Desired) {
     }
 }
 
+/// Generates the password of the repository, before the first dump.
+pub(super) fn password(plan: &mut PostgresqlPlan, desired: &Desired, observed: &ObservedPostgresql) {
+    if let PasswordState::Missing(secret) = password_state(desired, observed) {
+        plan.steps.push(PostgresqlStep::CreateRepositoryPassword(secret));
+    }
+}
+
+/// Returns how the repository stands with its password.
+pub(crate) fn password_state(desired: &Desired, observed: &ObservedPostgresql) -> PasswordState {
+    let recorded = observed.recorded.repository_password.as_ref();
+    desired.password_state(recorded, observed.repository_password.is_some())
+}
+
 /// Returns true if a Job could dump now. Otherwise it would fail, or wait without a message.
 fn can_dump(desired: &Desired, observed: &ObservedPostgresql) -> bool {
     observed.primary_serves(desired)
+        // Its Job would fail for want of it.
+        && !matches!(password_state(desired, observed), PasswordState::Missing(_))
         && dumps_are_ours(desired, observed)
         && matches!(observed.replication, SecretState::Ours { .. })
 }

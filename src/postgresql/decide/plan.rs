@@ -1,7 +1,7 @@
 //! The steps to take now, and what the remaining steps wait for. **Pure.**
 
 use crate::{
-    crd::Reason,
+    crd::{Reason, StorePasswordSecret},
     postgresql::{objects::Object, observed::ObjectId},
 };
 
@@ -23,6 +23,8 @@ pub(crate) enum PostgresqlStep {
     /// Create the Secret with the servers' certificate, unless it exists.
     CreateCertificate,
     ApplyClientSecret,
+    /// Create this Secret with the password of the repository of dumps, unless it exists.
+    CreateRepositoryPassword(StorePasswordSecret),
     /// Remove the owner references and the labels of a retained object from a Secret.
     Settle {
         secret: String,

@@ -86,6 +86,7 @@ pub(super) fn steps(plan: &PostgresqlPlan) -> Vec<String> {
         PostgresqlStep::CreateReplication => "replication".to_owned(),
         PostgresqlStep::CreateCertificate => "certificate".to_owned(),
         PostgresqlStep::ApplyClientSecret => "client".to_owned(),
+        PostgresqlStep::CreateRepositoryPassword(secret) => format!("password {}", secret.name),
         PostgresqlStep::Settle { secret } => format!("settle {secret}"),
         PostgresqlStep::CreateVolume(_) => "create volume".to_owned(),
         PostgresqlStep::Initialize(job) => format!("initialize {}", job.id.1),

@@ -5,11 +5,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::{
     crd::{
-        ActivePod, BackupSummary, Drill, Phase, PostgresqlStatus, Reason, Scheduled,
+        ActivePod, BackupSummary, Drill, PasswordState, Phase, PostgresqlStatus, Reason, Scheduled,
         conditions::{State, Verdict, find, kind},
         reason::BACKED_UP,
     },
-    platform::{controller::ReconcileError as _, job, schedule::overdue},
+    platform::{controller::ReconcileError as _, job, password, schedule::overdue},
     postgresql::{
         decide::{PostgresqlHold, PostgresqlPlan, dumps, volume, volume_size::larger},
         desired::Desired,
@@ -47,7 +47,11 @@ pub(crate) fn build_status(
     };
     let mut verdicts = vec![(kind::READY, ready), (kind::RECONCILING, reconciling), (kind::STALLED, stalled)];
     if desired.backup.is_some() {
-        verdicts.push((BACKED_UP, backed_up(&observed.recorded, refused_due, now)));
+        let lost = match dumps::password_state(desired, observed) {
+            PasswordState::Lost(secret) => Some(password::lost(&desired.key.namespace, &secret)),
+            PasswordState::Given | PasswordState::Missing(_) => None,
+        };
+        verdicts.push((BACKED_UP, lost.unwrap_or_else(|| backed_up(&observed.recorded, refused_due, now))));
     }
     PostgresqlStatus {
         observed_generation: generation,

@@ -1,7 +1,7 @@
 //! Computes what has to be recorded before any step is taken, **pure**.
 
 use crate::{
-    crd::{Owned, PostgresqlStatus, SecretRecord, VolumeRecord},
+    crd::{Owned, PostgresqlStatus, RepositoryPassword, SecretRecord, VolumeRecord},
     deletion::recently_created,
     postgresql::{
         decide::{dumps, restore, volume},
@@ -31,6 +31,7 @@ pub(crate) fn recorded(desired: &Desired, observed: &ObservedPostgresql) -> Post
         restore,
         restored,
         backup: dumps::summary(desired, observed),
+        repository_password: repository_password(desired, observed),
         ..observed.recorded.clone()
     }
 }
@@ -50,6 +51,15 @@ fn owned_now(desired: &Desired, observed: &ObservedPostgresql, volume: Option<&V
     let owned = |kind: &str, name: &str, uid: &str| Owned { kind: kind.into(), name: name.into(), uid: uid.into() };
     let claims = claims.map(|((_, claim), view)| owned("PersistentVolumeClaim", claim, &view.uid));
     claims.chain(observed.secrets.iter().map(|(secret, own)| owned("Secret", secret, &own.uid))).collect()
+}
+
+/// Records the Secret with the password of the repository of dumps.
+fn repository_password(desired: &Desired, observed: &ObservedPostgresql) -> Option<RepositoryPassword> {
+    let recorded = observed.recorded.repository_password.as_ref();
+    match desired.backup.as_ref().and_then(|backup| backup.store.as_ref()) {
+        Some(store) => store.bucket.password(recorded, observed.repository_password.as_deref()),
+        None => recorded.cloned(),
+    }
 }
 
 /// Records that a password is in use, and its source as far as known.

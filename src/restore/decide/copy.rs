@@ -19,6 +19,7 @@ use crate::{
     crd::{
         ClientApp, ClientAppRestoreSpec, ClientAppRestoreStatus, DatabaseRestore, DatabaseSource, FilesRestore,
         PerconaDataSource, PostgresProvider, Postgresql, RestoreInto, annotation,
+        cloudnativepg::CloudNativePgCluster,
         conditions::{find, kind},
         percona::PerconaPGCluster,
     },
@@ -27,6 +28,7 @@ use crate::{
         run_once::Progress,
     },
     restore::{
+        cloudnativepg::data_source,
         history::SUCCEEDED,
         observed::{Database, Observed},
         percona::{FAILED, LATEST, Seen, may_restore, state},
@@ -175,6 +177,7 @@ fn create(
     let kind = match source {
         Source::Dump(_) => Postgresql::kind(&()),
         Source::Cluster(_) => PerconaPGCluster::kind(&()),
+        Source::CloudNativePg(_) => CloudNativePgCluster::kind(&()),
     };
     let namespace = first.namespace().unwrap_or_default();
     let name = Key::new(&namespace, &into.name).database();
@@ -211,11 +214,8 @@ fn source(
         Database::None if first.spec.postgres.enabled && first.spec.postgres.provider == PostgresProvider::External => {
             Err(format!("the operator makes no backups of the database of {of}, which it has not created"))
         }
-        Database::Unsupported => {
-            Err(format!("the operator makes no backups of the Cluster of {of}: copy it by CloudNativePG's own means"))
-        }
         Database::None => Err(format!("{of} has no database, and so no backup to create another ClientApp from")),
-        Database::Standalone(None) | Database::Percona { seen: None, .. } => {
+        Database::Standalone(None) | Database::Percona { seen: None, .. } | Database::CloudNativePg(None) => {
             return Progress::Waits(format!("{of} has no database yet: its condition PostgresReady says why"));
         }
         Database::Standalone(Some(found)) => {
@@ -223,6 +223,13 @@ fn source(
         }
         Database::Percona { seen: Some(seen), first: _ } => {
             cluster(&of, seen, (from, wanted), now).map(Source::Cluster)
+        }
+        Database::CloudNativePg(Some(_)) if wanted.is_some_and(|wanted| wanted.store.is_some()) => {
+            Err("spec.database.store is for dumps: a Cluster is created from its own bucket".to_owned())
+        }
+        Database::CloudNativePg(Some(seen)) => {
+            let time = wanted.and_then(|wanted| wanted.time.as_ref());
+            data_source(&of, seen, (from, time), now).map(Source::CloudNativePg)
         }
     };
     found.map_or_else(Progress::Failed, Progress::Completed)

@@ -5,7 +5,7 @@ use kube::{Resource as _, ResourceExt as _};
 use crate::{
     crd::{
         BackupPart, BackupPhase, ClientAppRestoreSpec, DatabaseSource, DumpStore, Postgresql, Restore, Store,
-        percona::PerconaPGBackup,
+        cloudnativepg::CloudNativePgBackup, percona::PerconaPGBackup,
     },
     postgresql::names,
     restore::observed::Observed,
@@ -46,7 +46,11 @@ pub(super) fn sources(
     let wants = |part: BackupPart| spec.parts.as_ref().is_none_or(|parts| parts.contains(&part));
     let lacks = |what: &str| format!("ClientAppBackup {name} does not say which {what} it has made");
     let database = match status.database.filter(|_| wants(BackupPart::Database)) {
-        Some(made) if made.kind == PerconaPGBackup::kind(&()) => Some(made.name),
+        Some(made)
+            if [PerconaPGBackup::kind(&()), CloudNativePgBackup::kind(&())].contains(&made.kind.as_str().into()) =>
+        {
+            Some(made.name)
+        }
         Some(made) => Some(made.dump.ok_or_else(|| lacks("dump"))?),
         None => None,
     };
@@ -70,7 +74,7 @@ pub(super) fn dump(
 ) -> Result<Restore, String> {
     let name = found.name_any();
     if source.is_some_and(|source| source.time.is_some()) {
-        return Err("spec.database.time is for a PerconaPGCluster: name a dump in spec.database.from".to_owned());
+        return Err("spec.database.time is not for dumps: name a dump in spec.database.from".to_owned());
     }
     if from != "latest" && Name::parse(from).is_none() {
         return Err(format!("{from} is not the name of a dump such as 20260131T030000Z-x7k2p"));

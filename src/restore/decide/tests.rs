@@ -200,7 +200,7 @@ fn a_dump_replaces_a_database() {
             "the former one is in former.5f0c2c0e-8a53-4d27-9d19-0a6c9b1f3e11 on its volume",
         ),
         ("none yet", Database::Standalone(None), "Pending RestorePending", "there is no database yet"),
-        ("unsupported", Database::Unsupported, "Failed RestoreUnsuccessful", "provider cloudnativepg"),
+        ("of CloudNativePG", Database::CloudNativePg(None), "Failed RestoreUnsuccessful", "set spec.into"),
         ("no database", Database::None, "Failed RestoreUnsuccessful", "has no database that the operator restores"),
     ] {
         let volume_of_dumps = Some("dumps-uid".to_owned());
@@ -334,6 +334,16 @@ fn both_parts_of_a_backup() {
     then.database = postgresql(
         json!({"status": {"phase": "Up", "restore": {"request": ME.uid, "job": "j", "state": "Succeeded"}}}),
     );
+    // Without the annotation, helm would have to take the pods away again, and it may wait for a backup that waits for this database.
+    for (what, database, expected) in [
+        ("it is replaced", then.database.clone(), "stop acme"),
+        ("it goes on", postgresql(json!({"status": {"phase": "Up"}})), "ask"),
+    ] {
+        let lost = Observed { subject: app(json!({})), database, files: known(), ..Observed::default() };
+        let lost = Observed { volume_of_dumps: then.volume_of_dumps.clone(), ..lost };
+        let found = short_of(&decide(ME, &of(spec.clone()), &asked.status, &lost, now())).0;
+        assert!(found.starts_with(&format!("Running RestoreRunning {expected}")), "{what}: {found}");
+    }
     let files = decide(ME, &of(spec.clone()), &asked.status, &then, now());
     assert!(short_of(&files).0.starts_with("Running RestoreRunning job"), "{:?}", short_of(&files));
     assert!(files.status.database.as_ref().unwrap().completed_at.is_some());

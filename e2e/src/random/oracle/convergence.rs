@@ -68,11 +68,12 @@ const STAYS: [(&str, &str); 8] = [
 ];
 
 /// The fields in which the status of a ClientApp remembers its past.
-const REMEMBERED: [(&str, &str); 7] = [
+const REMEMBERED: [(&str, &str); 8] = [
     ("backup", "the last backup before an upgrade"),
     ("files", "the last archives"),
     ("lastReady", "the last revision that was Ready"),
     ("owned", "lists what stays"),
+    ("profileRevision", "counts the changes of the Profile"),
     ("rolledBack", "what failed, until it is no longer asked for"),
     ("spentAllow", "is spent until the field changes"),
     ("test", "the last tests"),

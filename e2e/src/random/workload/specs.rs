@@ -49,6 +49,8 @@ const RETRIES: usize = 30;
 /// The object, and the app that names it where it is a Profile.
 const NAME: &str = "acme";
 const TABLES: &str = "people, others";
+/// The name in sequences of the Profile, whose own is that of the namespace.
+const CLASS: &str = "class";
 /// In the Secret that specs may name.
 const CANARY: &str = "canary-7d20-in-secrets-only";
 
@@ -189,7 +191,21 @@ impl<'a> Room<'a> {
             sql = Some(database(&name, TABLES).await?);
             apart.options.environment.extend(postgres()?.environment(&name, TABLES));
         }
-        Ok(Room { operators: Operators::start(stage.lab, &apart.options, false)?, stage, kind, apart, sql })
+        let operators = Operators::start(stage.lab, &apart.options, false)?;
+        let room = Room { operators, stage, kind, apart, sql };
+        if kind == Kind::ClientApp {
+            room.post(Kind::Profile, room.namespace(), &json!({"description": "plain"})).await?.accepted()?;
+        }
+        Ok(room)
+    }
+
+    /// Returns a spec that names the only Profile that its operator sees, which has the name of the namespace.
+    fn with_profile(&self, spec: &Value) -> Value {
+        let mut spec = spec.clone();
+        if spec["profile"] == CLASS {
+            spec["profile"] = json!(self.namespace());
+        }
+        spec
     }
 
     fn namespace(&self) -> &str {
@@ -215,19 +231,19 @@ impl<'a> Room<'a> {
 
     async fn post(&self, kind: Kind, name: &str, spec: &Value) -> Result<Answer> {
         let url = format!("{}?fieldValidation=Strict", kind.url(self.namespace()));
-        ask(&self.apart.tenant.client, Method::POST, &url, WHOLE, &kind.object(name, spec)).await
+        ask(&self.apart.tenant.client, Method::POST, &url, WHOLE, &kind.object(name, &self.with_profile(spec))).await
     }
 
     async fn patch(&self, spec: &Value) -> Result<Answer> {
         let url = format!("{}?fieldValidation=Strict", self.url());
-        ask(&self.apart.tenant.client, Method::PATCH, &url, MERGE, &json!({"spec": spec})).await
+        ask(&self.apart.tenant.client, Method::PATCH, &url, MERGE, &json!({"spec": self.with_profile(spec)})).await
     }
 
     async fn object(&self) -> Result<Value> {
         ask(&self.apart.tenant.client, Method::GET, &self.url(), WHOLE, &Value::Null).await?.accepted()
     }
 
-    /// The object whose status tells how it goes: a Profile has none.
+    /// The object whose status tells how it goes: a Profile's tells of all its apps.
     async fn subject(&self) -> Result<Value> {
         let kind = if self.kind == Kind::Profile { Kind::ClientApp } else { self.kind };
         let url = format!("{}/{NAME}", kind.url(self.namespace()));
@@ -317,8 +333,9 @@ impl<'a> Room<'a> {
         wrong.extend(Violation::all(Oracle::Secrecy, leaks(&evidence)));
         wrong.extend(Violation::all(Oracle::OneWriter, overlaps));
         wrong.extend(Violation::all(Oracle::Orphans, leftovers));
-        if self.kind == Kind::Profile {
-            ask(&self.apart.tenant.client, Method::DELETE, &self.url(), WHOLE, &Value::Null).await?;
+        if [Kind::Profile, Kind::ClientApp].contains(&self.kind) {
+            let url = format!("{}/{}", Kind::Profile.url(""), self.namespace());
+            ask(&self.apart.tenant.client, Method::DELETE, &url, WHOLE, &Value::Null).await?;
         }
         self.stage.clean_up([self.namespace(), &self.apart.options.lease_namespace]).await
     }

@@ -70,6 +70,8 @@ fn unseen_of_deployers() -> BTreeSet<String> {
 const SOMETIMES: &[&str] = &[
     // If the garbage collector starts before Percona is asked to delete its own, and the operator sees it start.
     "delete pgv2.percona.com/perconapgbackups",
+    // Once a Profile has had eleven revisions (scenarios/profile.rs).
+    "delete apps/controllerrevisions",
     // Once nothing has run in the Job of a backup for 15 minutes.
     "patch batch/jobs",
 ];
@@ -173,7 +175,10 @@ async fn every_verb_that_is_granted_is_used_and_none_is_missing() {
 async fn use_clientapps(tenant: &Tenant) {
     let host = |name: &str| hostname(tenant, name);
     // A volume that is deleted, and others and a database that are kept; a chart with a hook.
-    let brief = json!({"hostname": host("brief"), "ingressClassName": "traefik", "postgres": {"enabled": false}});
+    let brief = json!({
+        "hostname": host("brief"), "ingressClassName": "traefik", "postgres": {"enabled": false},
+        "values": {"redis": {"networkPolicy": {"enabled": true}}},
+    });
     tenant.create("brief", brief).await.unwrap();
     let check = json!({
         "apiVersion": "v1", "kind": "Pod",
@@ -206,7 +211,7 @@ async fn use_clientapps(tenant: &Tenant) {
     tenant.ready("brief", 2).await;
     tenant.patch("brief", json!({"values": {"nextcloud": {"host": "elsewhere"}}})).await.unwrap();
     tenant.condition("brief", "Ready", "False", "InvalidSpec").await;
-    tenant.patch("brief", json!({"values": null})).await.unwrap();
+    tenant.patch("brief", json!({"values": {"nextcloud": null}})).await.unwrap();
     tenant.ready("brief", 2).await;
     // A helm that died with its operator has left a lock behind.
     let (secrets, revision) = (tenant.api::<Secret>(), "sh.helm.release.v1.kept.v1");
@@ -238,11 +243,22 @@ async fn use_clientapps(tenant: &Tenant) {
     tenant.create("own", own).await.unwrap();
     let saved = json!({"hostname": host("saved"), "upgrade": {"backup": true}, "redis": {"enabled": false}});
     tenant.create("saved", saved).await.unwrap();
-    // And one of CloudNativePG's.
+    // And one of CloudNativePG's, which its plugin backs up.
     cloudnativepg::define(&tenant.client).await.unwrap();
-    let cluster = json!({"hostname": host("cluster"), "postgres": {"provider": "cloudnativepg"}});
-    tenant.create("cluster", cluster).await.unwrap();
-    tenant.wait_for("cluster-pg", "made", |found: Option<&CloudNativePgCluster>| found.map(drop)).await;
+    cloudnativepg::define_plugin(&tenant.client).await.unwrap();
+    let store = json!({"endpoint": "https://s3.example.com", "bucket": "backups", "credentialsSecret": {"name": "s3"}});
+    let postgres = json!({"provider": "cloudnativepg", "backup": {"schedule": "@yearly", "store": store}});
+    tenant.create("cluster", json!({"hostname": host("cluster"), "postgres": postgres})).await.unwrap();
+    let archives = |found: Option<&CloudNativePgCluster>| found?.archive();
+    tenant.wait_for("cluster-pg", "with the plugin", archives).await;
+    let played = cloudnativepg::Played { tenant, name: "cluster-pg" };
+    played.begin().await.unwrap();
+    played.is_healthy().await.unwrap();
+    let spec = json!({"of": {"name": "cluster"}, "parts": ["Database"]});
+    let backup = serde_json::from_value(json!({"metadata": {"name": "of-pg"}, "spec": spec})).unwrap();
+    tenant.api::<ClientAppBackup>().create(&PostParams::default(), &backup).await.unwrap();
+    let runs = |found: Option<&ClientAppBackup>| found?.status.as_ref()?.database.as_ref().map(drop);
+    tenant.wait_for("of-pg", "running", runs).await;
     tenant.ready("own", 1).await;
     tenant.ready("saved", 1).await;
     let spec = json!({"of": {"name": "own"}, "quiesce": true});

@@ -5,6 +5,8 @@ mod files;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::TcpListener;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -252,6 +254,53 @@ fn a_dump_of_a_real_server_comes_back_as_it_was() {
     let into = tempfile::tempdir().unwrap();
     succeeds(open(bench.store(&["fetch", "--into", into.path().to_str().unwrap()])));
     assert_eq!(contents(&into.path().join(&name)), contents(&volume.join(&name)));
+}
+
+/// Answers each request with credentials, as EKS Pod Identity does, if it has the token of the pod. Returns its URL.
+fn identity(token: &'static str) -> String {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let url = format!("http://{}/v1/credentials", listener.local_addr().unwrap());
+    // Ends with the test.
+    std::thread::spawn(move || {
+        for connection in listener.incoming() {
+            let mut connection = connection.unwrap();
+            let head = BufReader::new(connection.try_clone().unwrap()).lines().map(Result::unwrap);
+            let head: Vec<_> = head.take_while(|line| !line.is_empty()).collect();
+            let is_known = head.iter().any(|line| line.eq_ignore_ascii_case(&format!("authorization: {token}")));
+            let body = format!(
+                r#"{{"AccessKeyId": "{ACCESS_KEY}", "SecretAccessKey": "{SECRET_KEY}", "Token": "", "Expiration": "2999-01-01T00:00:00Z"}}"#
+            );
+            let (status, body) = if is_known { ("200 OK", body) } else { ("403 Forbidden", String::new()) };
+            let length = body.len();
+            write!(connection, "HTTP/1.1 {status}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}")
+                .unwrap();
+        }
+    });
+    url
+}
+
+#[test]
+fn the_identity_of_the_pod_opens_the_storage() {
+    let bench = Bench::new();
+    small(bench.dumps(), A);
+    let token = tempfile::tempdir().unwrap();
+    fs::write(token.path().join("token"), "canary-token").unwrap();
+    let url = identity("canary-token");
+    let by_identity = |arguments: &[&str]| {
+        let mut command = bench.store(arguments);
+        command.env_remove("AWS_ACCESS_KEY_ID").env_remove("AWS_SECRET_ACCESS_KEY");
+        command.env("AWS_CONTAINER_CREDENTIALS_FULL_URI", &url);
+        command.env("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", token.path().join("token"));
+        command
+    };
+    succeeds(by_identity(&["push"]));
+    assert_eq!(bench.list(), [A]);
+    let into = tempfile::tempdir().unwrap();
+    succeeds(by_identity(&["fetch", "--into", into.path().to_str().unwrap()]));
+    assert_eq!(contents(&into.path().join(A)), contents(&bench.dumps().join(A)));
+    // Half of the keys is a mistake, and no identity replaces it.
+    let sentence = fails(with_env(by_identity(&["push"]), [("AWS_ACCESS_KEY_ID", ACCESS_KEY)]));
+    assert!(sentence.contains("AWS_SECRET_ACCESS_KEY is not set"), "{sentence}");
 }
 
 #[test]

@@ -5,9 +5,12 @@ use super::*;
 use crate::{
     clientapp::{
         fixtures::{now, settled, want, with},
-        observed::types::Busy,
+        observed::{
+            types::{BackupView, Busy},
+            upgrade_backup::tests::asked,
+        },
     },
-    crd::{ArchivedFiles, BackupPart, conditions::State},
+    crd::{ArchivedFiles, BackupPart, BackupRecord, StorePasswordSecret, conditions::State},
 };
 
 const ARCHIVE: &str = "20260101T110500Z-abcde";
@@ -70,6 +73,11 @@ fn before_upgrade(day: u8, phase: Option<BackupPhase>) -> AppBackup {
         files: None,
         ..backup(&format!("acme-upgrade-r{day}-b013e2be"), phase, 0)
     }
+}
+
+/// Returns one of which nothing has begun.
+fn unbegun(day: u8, phase: Option<BackupPhase>) -> AppBackup {
+    AppBackup { started_at: None, failure: None, ..before_upgrade(day, phase) }
 }
 
 fn observed(desired: &Desired) -> Observed {
@@ -192,6 +200,31 @@ fn a_backup_is_made_when_it_is_due() {
             vec![],
         ),
         (
+            "an upgrade is withdrawn",
+            &without,
+            Box::new(|o| {
+                let begun = AppBackup { started_at: None, ..before_upgrade(8, Some(BackupPhase::Running)) };
+                let waiting = Some(BackupPhase::Pending);
+                o.files.backups = vec![unbegun(1, waiting), unbegun(2, None), before_upgrade(3, waiting), begun];
+                o.files.backups.push(AppBackup { deleting: true, ..unbegun(4, waiting) });
+                o.files.backups.push(AppBackup { controller: None, ..unbegun(5, waiting) });
+                o.files.backups.push(AppBackup { controller: Some("earlier".to_owned()), ..unbegun(6, waiting) });
+                o.files.backups.push(AppBackup { name: "mine".to_owned(), ..unbegun(7, waiting) });
+                o.files.backups.push(AppBackup { parts: None, ..unbegun(9, waiting) });
+            }),
+            vec!["withdraw acme-upgrade-r1-b013e2be", "withdraw acme-upgrade-r2-b013e2be"],
+        ),
+        (
+            "another is asked for",
+            &without,
+            Box::new(|o| {
+                o.files.backups = vec![unbegun(1, None), unbegun(2, Some(BackupPhase::Pending))];
+                let record = BackupRecord { name: unbegun(2, None).name, ..asked() };
+                o.prerequisites.backup = Some(BackupView { record, seen: None });
+            }),
+            vec!["withdraw acme-upgrade-r1-b013e2be"],
+        ),
+        (
             "one goes already",
             &desired,
             Box::new(|o| {
@@ -213,10 +246,50 @@ fn a_backup_is_made_when_it_is_due() {
             .map(|step| match step {
                 Step::CreateBackup { name } => format!("create {name}"),
                 Step::DeleteBackup { name, uid } if *uid == format!("uid-of-{name}") => format!("delete {name}"),
+                Step::WithdrawBackup { name, uid } if *uid == format!("uid-of-{name}") => format!("withdraw {name}"),
                 other => panic!("{what}: {other:?}"),
             })
             .collect();
         assert_eq!(found, expected, "{what}");
+    }
+}
+
+#[test]
+fn the_password_of_the_repository_is_generated_once() {
+    let mut generated = spec(None);
+    generated["persistence"]["backup"]["store"]["passwordSecret"] = json!({"name": "restic"});
+    generated["persistence"]["backup"]["store"]["generatePassword"] = json!(true);
+    let (desired, without) = (want(&generated), want(&json!({})));
+    let dumps = json!({
+        "endpoint": "https://s3.example.com", "bucket": "dumps", "credentialsSecret": {"name": "s3"}, "path": "ns/acme-pg",
+        "passwordSecret": {"name": "restic"},
+    });
+    let moved = want(&with(generated, &json!({"postgres": {"provider": "standalone", "restore": {"store": dumps}}})));
+    let known = || Some(RepositoryPassword { secret: "restic".to_owned(), uid: "u".to_owned() });
+    let busy = || Some(Busy { digest: None, sentence: String::new(), until: None });
+    for (what, desired, recorded, uid, busy, creates, reason, put_down) in [
+        ("before the first backup", &desired, None, None, None, true, Some(Reason::NoArchive), None),
+        ("it is there", &desired, None, Some("u"), None, false, Some(Reason::NoArchive), known()),
+        ("it is lost", &desired, known(), None, None, false, Some(Reason::RepositoryPasswordLost), known()),
+        ("what opens the dump to restore has to come", &moved, None, None, None, false, Some(Reason::NoArchive), None),
+        // Nothing is looked at meanwhile.
+        ("helm runs", &desired, None, None, busy(), false, Some(Reason::NoArchive), None),
+        ("no archives are asked for", &without, known(), None, None, false, None, known()),
+    ] {
+        let mut observed = observed(desired);
+        observed.recorded.repository_password = recorded;
+        observed.files.password = uid.map(str::to_owned);
+        observed.run.busy = busy;
+        let found = steps(desired, &observed, None, now());
+        let secret = StorePasswordSecret::named("restic");
+        assert_eq!(found.contains(&Step::CreateRepositoryPassword(secret)), creates, "{what}: {found:?}");
+        let told = verdict(desired, &observed, None, now());
+        assert_eq!(
+            told.map(|told| told.reason.into_owned()),
+            reason.map(|reason| reason.as_str().to_owned()),
+            "{what}"
+        );
+        assert_eq!(password(desired, &observed), put_down, "{what}");
     }
 }
 

@@ -60,7 +60,6 @@ fn a_backup_is_of_what_is_upgraded() {
         state: BackupState::Succeeded,
         ..backup(&desired, &meta(2), Some(&revision(3, ReleasePhase::Deployed, true)), &recorded(None), noon()).unwrap()
     };
-    let ago = |minutes: i64| Some(Time(noon() - SignedDuration::from_mins(minutes)));
     let unchanged = || Some(revision(3, ReleasePhase::Deployed, true));
     let of = |change: &dyn Fn(&mut BackupRecord)| {
         let mut record = on_record.clone();
@@ -111,12 +110,13 @@ fn a_backup_is_of_what_is_upgraded() {
     }
 }
 
-#[test]
-fn how_far_the_object_is() {
-    let ago = |minutes: i64| Some(Time(noon() - SignedDuration::from_mins(minutes)));
-    let [pending, running, completed, failed] =
-        [BackupPhase::Pending, BackupPhase::Running, BackupPhase::Completed, BackupPhase::Failed].map(Some);
-    let of = |phase: Option<BackupPhase>| AppBackup {
+fn ago(minutes: i64) -> Option<Time> {
+    Some(Time(noon() - SignedDuration::from_mins(minutes)))
+}
+
+/// Returns the object of the record.
+fn of(phase: Option<BackupPhase>) -> AppBackup {
+    AppBackup {
         name: asked().name,
         uid: "b".to_owned(),
         created: Some(noon()),
@@ -126,10 +126,16 @@ fn how_far_the_object_is() {
         phase,
         subject_uid: Some("uid".to_owned()),
         started_at: None,
-        database_at: (phase == completed).then(|| Time(noon())),
+        database_at: (phase == Some(BackupPhase::Completed)).then(|| Time(noon())),
         files: None,
-        failure: (phase == failed).then(|| (Time(noon()), "it is full".to_owned())),
-    };
+        failure: (phase == Some(BackupPhase::Failed)).then(|| (Time(noon()), "it is full".to_owned())),
+    }
+}
+
+#[test]
+fn how_far_the_object_is() {
+    let [pending, running, completed, failed] =
+        [BackupPhase::Pending, BackupPhase::Running, BackupPhase::Completed, BackupPhase::Failed].map(Some);
     const NOT_OURS: Result<BackupState, &str> = Err("it is not the operator's");
     const OLD: Result<BackupState, &str> = Err("it is older than this upgrade");
     for (what, backup, expected) in [
@@ -171,5 +177,26 @@ fn how_old_a_backup_is_is_put_down_while_it_runs() {
     ] {
         let looked_at = looked_at(&view(seen), on_record, now);
         assert_eq!(looked_at.map(|record| (record.state, record.as_of.unwrap().0)), put_down, "{what}");
+    }
+}
+
+/// The record of one that a late watch still shows running says "now" every minute.
+#[test]
+fn a_backup_is_as_old_as_what_it_has_made() {
+    let running = AppBackup { started_at: ago(40), ..of(Some(BackupPhase::Running)) };
+    let made = |minutes: i64| AppBackup { database_at: ago(minutes), ..of(Some(BackupPhase::Completed)) };
+    for (what, backup, as_of, counts) in [
+        ("seen at once", made(0), 0, true),
+        ("seen 30 minutes late", made(30), 30, true),
+        ("seen 31 minutes late", made(31), 31, false),
+        ("by a clock ahead", made(-1), 0, true),
+        ("it runs", running, 0, true),
+    ] {
+        let on_record = recorded(Some(asked()));
+        let view = view(asked(), "uid", &[backup]);
+        let record = looked_at(&view, &on_record, noon()).unwrap();
+        assert_eq!(record.as_of, ago(as_of), "{what}");
+        let needed = super::backup(&backed_up(json!({})), &meta(2), None, &recorded(Some(record.clone())), noon());
+        assert_eq!(needed.unwrap().name == record.name, counts, "{what}");
     }
 }

@@ -1,35 +1,38 @@
 //! CloudNativePG, 1.30 (`postgresql.cnpg.io/v1`). **Pure.**
 
+mod backups;
 #[cfg(test)]
 mod tests;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
-    ResourceExt as _,
+    Resource, ResourceExt as _,
     api::{ApiResource, DynamicObject},
 };
 use serde_json::{Value, json};
 
 use super::{
-    object::{DatabaseObject, DatabaseState, changed},
-    provider::{DatabaseCaches, Provider, ProviderInfo, Summary},
+    object::{DatabaseObject, DatabaseState, SeenBackup, SeenPart, changed},
+    provider::{BackupWords, DatabaseCaches, DatabasePart, PartCache, Provider, ProviderInfo, Summary},
     request::{BackupTargets, DatabaseRequest, USER, document},
 };
 use crate::{
     config::Config,
     crd::{
-        ClientApp, PostgresProvider,
+        BackupState, ClientApp, Guard, Postgres, PostgresProvider, Reason, annotation,
         cloudnativepg::{
-            self, CLUSTER_LABEL, COPYING, CRD_NAME, CloudNativePgCluster, CloudNativePgClusterStatus, HIBERNATION,
-            UNRECOVERABLE, major_version,
+            self, BACKUP_CRD_NAME, BarmanObjectStore, CLUSTER_LABEL, COMPLETED, COPYING, CRD_NAME, CloudNativePgBackup,
+            CloudNativePgCluster, CloudNativePgClusterStatus, CloudNativePgSchedule, FAILED, HIBERNATION,
+            SCHEDULE_CRD_NAME, STORE_CRD_NAME, UNRECOVERABLE, major_version,
         },
-        conditions::find,
+        conditions::{Verdict, find},
         quantity,
     },
     deletion::database_kind::DatabaseKind,
     platform::{
-        key::Key,
+        cache::CacheEntry,
+        key::{Key, key_of},
         pods::{self, tidy},
         watch_builder::WatchBuilder,
     },
@@ -44,8 +47,13 @@ const VERSIONS: [&str; 5] = ["14", "15", "16", "17", "18"];
 const SMART_SHUTDOWN_SECONDS: i64 = 5;
 const CLUSTER: &str = "Cluster";
 const JOB: &str = "Job";
+const STORE: &str = "ObjectStore";
+const SCHEDULE: &str = "ScheduledBackup";
 /// CloudNativePG has a list of its own for this parameter, and refuses it among the others.
 const LIBRARIES: &str = "shared_preload_libraries";
+
+/// The field with the clusters that the way of creation names.
+const EXTERNAL_CLUSTERS: &str = "externalClusters";
 
 static FACTS: ProviderInfo = ProviderInfo {
     name: PostgresProvider::CloudNativePg,
@@ -59,7 +67,11 @@ static FACTS: ProviderInfo = ProviderInfo {
         unowned_dependents: None,
     },
     owners: &[CLUSTER],
-    backs_up: false,
+    backups: Some(BackupWords {
+        kind: "Backup",
+        resource: "backups.postgresql.cnpg.io",
+        none: "see `kubectl describe scheduledbackups.postgresql.cnpg.io` in its namespace",
+    }),
     volume_label: CLUSTER_LABEL,
     names_volume: cloudnativepg::names_volume,
     deletes_by_label: None,
@@ -98,7 +110,43 @@ impl Provider for CloudNativePg {
         (!VERSIONS.contains(&version)).then(|| "the provider cloudnativepg has PostgreSQL 14 to 18".to_owned())
     }
 
-    fn document(&self, request: &DatabaseRequest, _targets: &BackupTargets) -> Value {
+    fn backs_up(&self, postgres: &Postgres) -> bool {
+        backups::store(postgres).is_some()
+    }
+
+    fn targets(&self, request: &DatabaseRequest, found: Option<&DatabaseObject>) -> Result<BackupTargets, String> {
+        backups::targets(request, found)
+    }
+
+    fn parts(&self, request: &DatabaseRequest, targets: &BackupTargets, uid: &str) -> Vec<DatabasePart> {
+        let ApiResource { api_version, kind, .. } = (FACTS.kind.resource)();
+        let owner = json!({"apiVersion": api_version, "kind": kind, "name": request.app.database(), "uid": uid});
+        backups::parts(request, targets, &owner)
+    }
+
+    fn part_kinds(&self, postgres: &Postgres) -> &'static [&'static str] {
+        let is_recovered = postgres.cloudnativepg.as_ref().is_some_and(|options| options.data_source.is_some());
+        match (backups::store(postgres), is_recovered) {
+            (Some(_), _) => &[STORE, SCHEDULE],
+            (None, true) => &[STORE],
+            (None, false) => &[],
+        }
+    }
+
+    fn backup_schedules(&self, request: &DatabaseRequest) -> Vec<String> {
+        let backup = request.postgres.backup.as_ref().filter(|_| self.backs_up(&request.postgres));
+        backup.and_then(|backup| backup.schedule.clone()).into_iter().collect()
+    }
+
+    fn lasting_backups(&self, postgres: &Postgres) -> Option<String> {
+        backups::store(postgres).map(|store| format!("s3://{}", store.bucket.bucket))
+    }
+
+    fn source(&self, request: &DatabaseRequest) -> Option<Value> {
+        backups::source(request)
+    }
+
+    fn document(&self, request: &DatabaseRequest, targets: &BackupTargets) -> Value {
         let DatabaseRequest { app, postgres, .. } = request;
         let mut storage = json!({"size": postgres.storage_size});
         if let Some(class) = &postgres.storage_class_name {
@@ -124,18 +172,39 @@ impl Provider for CloudNativePg {
         if !parameters.is_empty() {
             spec["postgresql"]["parameters"] = json!(parameters);
         }
-        document(&(FACTS.kind.resource)(), app, &app.database(), spec)
+        let mut cluster = document(&(FACTS.kind.resource)(), app, &app.database(), spec);
+        if let Some(place) = &targets.repository {
+            backups::add_plugin(&mut cluster, request, place);
+        }
+        cluster
     }
 
-    /// Keeps how a cluster that was handed over has been created: CloudNativePG refuses two ways.
+    /// Keeps how a cluster was created, be it by another client: CloudNativePG refuses two ways.
     fn set_data_source(&self, document: &mut Value, source: &Value) {
-        document["spec"]["bootstrap"] = source.clone();
+        for (field, value) in source.as_object().into_iter().flatten() {
+            document["spec"][field] = value.clone();
+        }
+        if source.get(EXTERNAL_CLUSTERS).is_some() {
+            document["metadata"]["annotations"][annotation::DATA_SOURCE] = json!("true");
+        }
     }
 
     fn watch(&self, builder: &WatchBuilder<'_, ClientApp>) -> DatabaseCaches {
         DatabaseCaches {
             objects: builder.optional(CRD_NAME, |guard| DatabaseObject::entry(&guard, read), changed),
-            backups: None,
+            backups: Some(builder.optional(BACKUP_CRD_NAME, backup, changed)),
+            parts: vec![
+                PartCache {
+                    kind: STORE,
+                    to_install: "install CloudNativePG's plugin barman-cloud, which makes the backups",
+                    objects: builder.optional(STORE_CRD_NAME, part::<BarmanObjectStore>, changed),
+                },
+                PartCache {
+                    kind: SCHEDULE,
+                    to_install: "apply the whole manifest of CloudNativePG",
+                    objects: builder.optional(SCHEDULE_CRD_NAME, part::<CloudNativePgSchedule>, changed),
+                },
+            ],
             // A primary that is ready is behind the Service.
             endpoints: None,
             // It says nothing of mistakes, and its pods do.
@@ -195,11 +264,20 @@ fn controller(pod: &Pod) -> Option<(&str, &str, &str)> {
 
 fn read(cluster: &CloudNativePgCluster, seen: DatabaseObject) -> DatabaseObject {
     let status = cluster.status.clone().unwrap_or_default();
-    let source = cluster.spec.bootstrap.clone().filter(|bootstrap| {
+    let bootstrap = cluster.spec.bootstrap.clone().filter(|bootstrap| {
         let ways = bootstrap.as_object();
         ways.is_some_and(|ways| !ways.is_empty() && !ways.contains_key("initdb"))
     });
+    // Those of another client stay its own.
+    let others = cluster.spec.external_clusters.as_ref();
+    let others = others.filter(|_| cluster.annotations().contains_key(annotation::DATA_SOURCE));
+    let source = bootstrap.map(|bootstrap| match others {
+        Some(others) => json!({"bootstrap": bootstrap, EXTERNAL_CLUSTERS: others}),
+        None => json!({"bootstrap": bootstrap}),
+    });
     DatabaseObject {
+        targets: backups::seen(cluster),
+        backed_up: archiving_failure(cluster),
         postgres_version: version(cluster, &status),
         storage_bytes: cluster.spec.storage.size.as_deref().and_then(quantity::parse_positive),
         storage_class: cluster.spec.storage.storage_class.clone(),
@@ -208,6 +286,42 @@ fn read(cluster: &CloudNativePgCluster, seen: DatabaseObject) -> DatabaseObject 
         state: state(cluster, &status),
         ..seen
     }
+}
+
+/// Returns the verdict on the backups of a cluster that cannot archive, which nothing else of it shows.
+fn archiving_failure(cluster: &CloudNativePgCluster) -> Option<Verdict> {
+    let why = cluster.archiving_problem()?;
+    let message = format!(
+        "Cluster {} cannot archive WAL, so no backup is complete, and no later time can be restored: {}",
+        cluster.name_any(),
+        tidy(why)
+    );
+    Some(Verdict::no(Reason::DatabaseBackupFailed, message))
+}
+
+fn backup(backup: CloudNativePgBackup) -> CacheEntry<SeenBackup> {
+    let key = key_of(&backup);
+    let state = match backup.phase() {
+        COMPLETED => BackupState::Succeeded,
+        phase if FAILED.contains(&phase) => BackupState::Failed,
+        _ => BackupState::Running,
+    };
+    let status = backup.status.unwrap_or_default();
+    let seen = SeenBackup {
+        progress: (state, status.error.filter(|error| !error.is_empty())),
+        created: backup.metadata.creation_timestamp.map(|at| at.0),
+        completed: status.stopped_at.map(|at| at.0).filter(|_| state == BackupState::Succeeded),
+    };
+    // A backup that is being deleted does not count.
+    let value = backup.metadata.deletion_timestamp.is_none().then_some(seen);
+    CacheEntry { group: Some(Key::new(&key.namespace, backup.spec.cluster.name)), value, key }
+}
+
+fn part<K>(part: Guard<K>) -> CacheEntry<SeenPart>
+where
+    Guard<K>: Resource<DynamicType = ()>,
+{
+    CacheEntry { key: key_of(&part), group: None, value: Some(SeenPart::read(&part.metadata)) }
 }
 
 /// Returns the major version of the data, or of the image that creates them.

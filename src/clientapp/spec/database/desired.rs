@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 
 use super::{
-    provider::Provider,
+    object::DatabaseObject,
+    provider::{DatabasePart, Provider},
     request::{BackupTargets, DatabaseRequest},
 };
 use crate::{
@@ -40,8 +41,26 @@ impl DesiredObject {
 
     pub(crate) fn document(&self, targets: &BackupTargets) -> DatabaseDocument {
         let object = self.provider.document(&self.request, targets);
-        let digest = digest(&[&object.to_string(), &format!("{:?}", self.request.deletion_policy)]);
+        let parts = self.provider.parts(&self.request, targets, "");
+        let mut texts = vec![object.to_string(), format!("{:?}", self.request.deletion_policy)];
+        texts.extend(parts.iter().map(|part| part.document.to_string()));
+        let digest = digest(&texts.iter().map(String::as_str).collect::<Vec<_>>());
         DatabaseDocument { object, digest }
+    }
+
+    /// Returns the objects that back up the database with this uid, with the digest of its document.
+    pub(crate) fn parts(&self, targets: &BackupTargets, uid: &str) -> Vec<DatabasePart> {
+        let mut parts = self.provider.parts(&self.request, targets, uid);
+        let digest = self.document(targets).digest;
+        for part in &mut parts {
+            part.document["metadata"]["annotations"][annotation::SPEC_DIGEST] = json!(digest);
+        }
+        parts
+    }
+
+    /// Returns the kinds that the cluster has to know besides that of the database.
+    pub(crate) fn part_kinds(&self) -> &'static [&'static str] {
+        self.provider.part_kinds(&self.request.postgres)
     }
 
     /// Returns when the database's own operator makes backups.
@@ -53,7 +72,7 @@ impl DesiredObject {
     ///
     /// # Errors
     /// The target would differ from the existing one.
-    pub(crate) fn targets(&self, found: Option<&BackupTargets>) -> Result<BackupTargets, String> {
+    pub(crate) fn targets(&self, found: Option<&DatabaseObject>) -> Result<BackupTargets, String> {
         self.provider.targets(&self.request, found)
     }
 
@@ -63,7 +82,7 @@ impl DesiredObject {
 
     /// Returns the data source of a new database. It is used only once: if there ever was a database, its volumes may still exist.
     pub(crate) fn source(&self) -> Option<Value> {
-        self.provider.source(&self.request.postgres)
+        self.provider.source(&self.request)
     }
 }
 

@@ -18,15 +18,15 @@ pub(crate) use self::request::BackupLocation;
 use self::request::{DatabaseRequest, USER};
 pub(crate) use self::{
     desired::{DesiredDatabase, DesiredObject},
-    object::{BackupProgress, DatabaseObject, DatabaseState},
-    provider::{DatabaseCaches, DeletesByLabel, Provider, ProviderInfo, Summary},
+    object::{BackupProgress, DatabaseObject, DatabaseState, SeenPart},
+    provider::{BackupWords, DatabaseCaches, DatabasePart, DeletesByLabel, PartCache, Provider, ProviderInfo, Summary},
     request::BackupTargets,
 };
 use super::values;
 use crate::{
     clientapp::error::{InvalidSpec, invalid},
     config::Config,
-    crd::{ClientApp, PostgresProvider, Resources, parameters, quantity},
+    crd::{ClientApp, JobSettings, PostgresProvider, Resources, parameters, quantity},
     platform::key::Key,
 };
 
@@ -49,8 +49,13 @@ pub(crate) fn all() -> impl Iterator<Item = &'static dyn Provider> {
     PostgresProvider::value_variants().iter().copied().filter_map(provider)
 }
 
-/// The database that a spec asks for. Pods of other namespaces can reach it if the Profile opens its namespaces.
-pub(crate) fn desired(key: &Key, app: &ClientApp, config: &Config, open: bool) -> Result<DesiredDatabase, InvalidSpec> {
+/// The database that a spec asks for. Pods of other namespaces can reach it if the Profile opens its namespaces. `jobs`: the Profile's.
+pub(crate) fn desired(
+    key: &Key,
+    app: &ClientApp,
+    config: &Config,
+    (open, jobs): (bool, Option<&JobSettings>),
+) -> Result<DesiredDatabase, InvalidSpec> {
     let postgres = &app.spec.postgres;
     let Some(provider) = provider(postgres.provider) else { return external::desired(postgres) };
     if let Some(unsupported) = provider.version_error(&postgres.version, config) {
@@ -65,6 +70,10 @@ pub(crate) fn desired(key: &Key, app: &ClientApp, config: &Config, open: bool) -
     let storage_bytes = quantity::parse_positive(&postgres.storage_size)
         .ok_or_else(|| invalid("spec.postgres.storageSize", "must be a quantity above zero such as 1Gi"))?;
     let host = format!("{}.{}.svc.{}", provider.service(key), key.namespace, config.cluster_domain);
+    let mut postgres = postgres.clone();
+    if let Some(backup) = &mut postgres.backup {
+        backup.jobs = JobSettings::over(backup.jobs.as_ref(), jobs);
+    }
     Ok(DesiredDatabase {
         address: values::DatabaseAddress {
             host: values::From::Value(host),
@@ -83,7 +92,7 @@ pub(crate) fn desired(key: &Key, app: &ClientApp, config: &Config, open: bool) -
             request: DatabaseRequest {
                 app: key.clone(),
                 uid: app.metadata.uid.clone(),
-                postgres: postgres.clone(),
+                postgres,
                 deletion_policy: app.spec.deletion_policy,
                 before_upgrades: app.spec.upgrade.backup,
                 percona_cr_version: config.percona_cr_version.clone(),

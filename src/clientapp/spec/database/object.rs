@@ -1,6 +1,9 @@
 //! A database object, as the cache stores it. **Pure.**
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Resource, ResourceExt as _};
 use serde_json::Value;
 
@@ -60,6 +63,32 @@ pub(crate) struct SeenBackup {
     pub(crate) progress: BackupProgress,
     pub(crate) created: Option<Timestamp>,
     pub(crate) completed: Option<Timestamp>,
+}
+
+/// An object that backs up a database, with its name.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct SeenPart {
+    /// The ClientApp it is labelled with.
+    pub(crate) app: Option<String>,
+    pub(crate) owner_uid: Option<String>,
+    /// Digest of the document of the database that it was last applied with.
+    pub(crate) digest: Option<String>,
+}
+
+impl SeenPart {
+    pub(crate) fn read(meta: &ObjectMeta) -> SeenPart {
+        let entry = |entries: &Option<BTreeMap<String, String>>, key: &str| entries.as_ref()?.get(key).cloned();
+        SeenPart {
+            app: entry(&meta.labels, label::APP),
+            owner_uid: meta.owner_references.iter().flatten().next().map(|owner| owner.uid.clone()),
+            digest: entry(&meta.annotations, annotation::SPEC_DIGEST),
+        }
+    }
+
+    /// Returns true if the database with this uid owns it, or if it has lost its owner and was made for the same app.
+    pub(crate) fn is_of(&self, app: &str, uid: &str) -> bool {
+        self.owner_uid.as_deref().map_or_else(|| self.app.as_deref() == Some(app), |owner| owner == uid)
+    }
 }
 
 impl DatabaseObject {

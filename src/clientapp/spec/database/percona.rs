@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use super::{
     object::{DatabaseObject, DatabaseState, SeenBackup, changed},
-    provider::{DatabaseCaches, DeletesByLabel, Provider, ProviderInfo, Summary},
+    provider::{BackupWords, DatabaseCaches, DeletesByLabel, Provider, ProviderInfo, Summary},
     request::{BackupTargets, DatabaseRequest, USER, document},
 };
 use crate::{
@@ -77,7 +77,11 @@ static FACTS: ProviderInfo = ProviderInfo {
         }),
     },
     owners: &["PerconaPGCluster", "PostgresCluster"],
-    backs_up: true,
+    backups: Some(BackupWords {
+        kind: "PerconaPGBackup",
+        resource: "pg-backup",
+        none: "Percona makes none while the cluster is not ready for backups",
+    }),
     volume_label: CLUSTER_LABEL,
     names_volume: percona::names_volume,
     // Even what Percona did not create: a copy of a volume that was restored with its labels would be deleted, too.
@@ -154,7 +158,7 @@ impl Provider for Percona {
         cluster
     }
 
-    fn targets(&self, request: &DatabaseRequest, found: Option<&BackupTargets>) -> Result<BackupTargets, String> {
+    fn targets(&self, request: &DatabaseRequest, found: Option<&DatabaseObject>) -> Result<BackupTargets, String> {
         backups::targets(request, found)
     }
 
@@ -164,8 +168,8 @@ impl Provider for Percona {
         [full, differential, incremental].into_iter().flatten().collect()
     }
 
-    fn source(&self, postgres: &Postgres) -> Option<Value> {
-        backups::source(postgres)
+    fn source(&self, request: &DatabaseRequest) -> Option<Value> {
+        backups::source(&request.postgres)
     }
 
     fn set_data_source(&self, document: &mut Value, source: &Value) {
@@ -177,6 +181,7 @@ impl Provider for Percona {
         DatabaseCaches {
             objects: builder.optional(CRD_NAME, |guard| DatabaseObject::entry(&guard, read), changed),
             backups: Some(builder.optional(BACKUP_CRD_NAME, backup, changed)),
+            parts: Vec::new(),
             endpoints: Some(builder.all(
                 "endpointslices",
                 watcher::Config::default().labels(PGBOUNCER_SELECTOR),

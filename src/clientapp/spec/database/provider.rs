@@ -3,11 +3,11 @@
 use std::{fmt, sync::Arc};
 
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::DynamicObject;
+use kube::api::{ApiResource, DynamicObject};
 use serde_json::Value;
 
 use super::{
-    object::{DatabaseObject, DatabaseState, SeenBackup},
+    object::{DatabaseObject, DatabaseState, SeenBackup, SeenPart},
     request::{BackupTargets, DatabaseRequest},
 };
 use crate::{
@@ -54,8 +54,23 @@ pub(crate) trait Provider: Sync {
     fn document(&self, request: &DatabaseRequest, targets: &BackupTargets) -> Value;
 
     /// Returns where the backups of a database are to go: as the spec asks, and as already configured.
-    fn targets(&self, _order: &DatabaseRequest, found: Option<&BackupTargets>) -> Result<BackupTargets, String> {
-        Ok(found.cloned().unwrap_or_default())
+    fn targets(&self, _request: &DatabaseRequest, found: Option<&DatabaseObject>) -> Result<BackupTargets, String> {
+        Ok(found.map(|found| found.targets.clone()).unwrap_or_default())
+    }
+
+    /// Returns the objects that back up the database with this uid. They are applied before its document names them, and owned by it.
+    fn parts(&self, _request: &DatabaseRequest, _targets: &BackupTargets, _uid: &str) -> Vec<DatabasePart> {
+        Vec::new()
+    }
+
+    /// Returns the kinds that the cluster has to know besides that of the database.
+    fn part_kinds(&self, _postgres: &Postgres) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// Returns true if the operator can back up a database with this spec.
+    fn backs_up(&self, _postgres: &Postgres) -> bool {
+        true
     }
 
     /// Returns when the database's own operator makes backups, if that does not report whether it has.
@@ -64,7 +79,7 @@ pub(crate) trait Provider: Sync {
     }
 
     /// Returns the data source of a new database, unless its document always contains it.
-    fn source(&self, _postgres: &Postgres) -> Option<Value> {
+    fn source(&self, _request: &DatabaseRequest) -> Option<Value> {
         None
     }
 
@@ -109,8 +124,8 @@ pub(crate) struct ProviderInfo {
     pub(crate) kind: DatabaseKind,
     /// The kinds that own the parts of a database.
     pub(crate) owners: &'static [&'static str],
-    /// True if the operator can back up its databases.
-    pub(crate) backs_up: bool,
+    /// The backups that its controller makes by schedule; `None`: the database objects report those themselves.
+    pub(crate) backups: Option<BackupWords>,
     /// The label on each volume of a database; its value is the name of the database object.
     pub(crate) volume_label: &'static str,
     pub(crate) names_volume: NameMatcher,
@@ -132,6 +147,32 @@ pub(crate) struct ProviderInfo {
     pub(crate) to_change_version: &'static str,
 }
 
+/// Names the backups that a provider's controller makes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BackupWords {
+    pub(crate) kind: &'static str,
+    /// Their name for `kubectl`.
+    pub(crate) resource: &'static str,
+    /// Says why the controller makes none, after a colon.
+    pub(crate) none: &'static str,
+}
+
+/// An object that backs up a database.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct DatabasePart {
+    pub(crate) resource: ApiResource,
+    /// For server-side apply.
+    pub(crate) document: Value,
+}
+
+/// The watch of one kind of such objects.
+pub(crate) struct PartCache {
+    pub(crate) kind: &'static str,
+    /// Holds what a cluster admin has to do if the cluster does not know the kind.
+    pub(crate) to_install: &'static str,
+    pub(crate) objects: Arc<Optional<SeenPart>>,
+}
+
 /// Holds what a provider deletes by a label, even objects that it did not create.
 pub(crate) struct DeletesByLabel {
     /// The kind, a further label selector, and the names that the provider gives.
@@ -145,6 +186,8 @@ pub(crate) struct DatabaseCaches {
     pub(crate) objects: Arc<Optional<DatabaseObject>>,
     /// `None`: the database objects themselves report whether they are backed up.
     pub(crate) backups: Option<Arc<Optional<SeenBackup>>>,
+    /// The objects that back it up.
+    pub(crate) parts: Vec<PartCache>,
     /// True if an EndpointSlice has a ready address, filed under its Service. `None`: every ready database object has one.
     pub(crate) endpoints: Option<Arc<Cache<bool>>>,
     /// Warnings about objects of this kind, which have the databases' names; `None`: the database objects say everything

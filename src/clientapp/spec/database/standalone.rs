@@ -35,7 +35,7 @@ static FACTS: ProviderInfo = ProviderInfo {
         unowned_dependents: None,
     },
     owners: &["Postgresql"],
-    backs_up: true,
+    backups: None,
     volume_label: label::POSTGRESQL,
     names_volume: names::is_claim,
     deletes_by_label: None,
@@ -113,6 +113,7 @@ impl Provider for Standalone {
         DatabaseCaches {
             objects: builder.optional(crd, |guard| DatabaseObject::entry(&guard, read), changed),
             backups: None,
+            parts: Vec::new(),
             // Its phase is Up only while the pod behind its Service is ready.
             endpoints: None,
             warnings: None,

@@ -2,12 +2,14 @@ use jiff::SignedDuration;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::crd::{RepositoryPassword, conditions::find, reason::BACKED_UP};
 use crate::platform::operator_image::OperatorImage;
 use crate::postgresql::decide::{
     decide,
     tests::{acme, pod, reason, settled, steps, view},
 };
 use crate::postgresql::observed::PodView;
+use crate::postgresql::status::conditions::build_status;
 
 fn on(request: &str) -> Value {
     json!({"backup": {"request": request, "onDelete": true}})
@@ -209,6 +211,48 @@ fn drill_summary() {
 
 fn volume(observed: &mut ObservedPostgresql) -> &mut ObjectView {
     observed.objects.get_mut(&(Kind::PersistentVolumeClaim, "acme-backup".to_owned())).unwrap()
+}
+
+#[test]
+fn the_password_of_the_repository_comes_before_the_first_dump() {
+    let store = |generate: bool| {
+        json!({
+            "endpoint": "https://s3", "bucket": "dumps", "credentialsSecret": {"name": "s3"},
+            "passwordSecret": {"name": "restic"}, "generatePassword": generate,
+        })
+    };
+    let of = |generate: bool| json!({"backup": {"request": "one", "onDelete": true, "store": store(generate)}});
+    let mut restored = of(true);
+    restored["restore"] = json!({"store": {
+        "endpoint": "https://s3", "bucket": "dumps", "credentialsSecret": {"name": "s3"},
+        "passwordSecret": {"name": "restic"}, "path": "ns/acme",
+    }});
+    let known = || Some(RepositoryPassword { secret: "restic".to_owned(), uid: "u".to_owned() });
+    let dump = format!("apply Job {}", names::dump("acme", "one"));
+    let lost = "Secret restic with the repository's password is gone";
+    for (what, spec, recorded, uid, expected, message) in [
+        ("before the first", of(true), None, None, vec!["password restic"], None),
+        ("it is generated", of(true), known(), Some("u"), vec![&*dump], None),
+        // The Job says so as well.
+        ("it is lost", of(true), known(), None, vec![&*dump], Some(lost)),
+        ("a user's is lost", of(false), known(), None, vec![&*dump], Some(lost)),
+        ("a user has not created it yet", of(false), None, None, vec![&*dump], None),
+        ("the dump to restore has it", restored, None, None, vec![&*dump], None),
+    ] {
+        let desired = acme(spec);
+        let mut observed = settled(&desired);
+        observed.recorded.repository_password = recorded;
+        observed.repository_password = uid.map(str::to_owned);
+        let found = steps(&decide(&desired, &observed));
+        let found: Vec<_> = found.iter().filter(|step| step.contains("password") || step.contains(" Job ")).collect();
+        assert_eq!(found, expected, "{what}");
+        let status = build_status(None, &desired, &observed, (&decide(&desired, &observed), None), observed.now);
+        let told = find(&status.conditions, BACKED_UP).filter(|found| found.reason == "RepositoryPasswordLost");
+        assert_eq!(told.map(|found| &found.message[..lost.len()]), message, "{what}");
+        // What is on record stays there.
+        let after = crate::postgresql::status::record::recorded(&desired, &observed).repository_password;
+        assert_eq!(after, observed.recorded.repository_password, "{what}");
+    }
 }
 
 #[test]

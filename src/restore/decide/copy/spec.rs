@@ -4,7 +4,8 @@
 //! does not compile until it is decided here.
 
 use crate::crd::{
-    Backup, ClientAppSpec, DriftIgnore, PerconaDataSource, PerconaOptions, Persistence, Postgres, Restore, Upgrade,
+    Backup, ClientAppSpec, CloudNativePgDataSource, CloudNativePgOptions, DriftIgnore, PerconaDataSource,
+    PerconaOptions, Persistence, Postgres, Restore, Upgrade,
 };
 
 /// Names what the new database is created from.
@@ -14,6 +15,8 @@ pub(super) enum Source {
     Dump(Restore),
     /// The backups of a PerconaPGCluster.
     Cluster(PerconaDataSource),
+    /// The backups of a Cluster of CloudNativePG, in the bucket that both have.
+    CloudNativePg(CloudNativePgDataSource),
 }
 
 /// Holds the names of the two ClientApps.
@@ -98,15 +101,17 @@ fn database(of: Postgres, source: &Source) -> Postgres {
         backup,
         restore: _,
         percona,
+        cloudnativepg: _,
         resources,
         parameters,
         tls,
         // Both would write into one database.
         external: _,
     } = of;
-    let (restore, percona) = match source {
-        Source::Dump(dump) => (Some(dump.clone()), None),
-        Source::Cluster(cluster) => (None, Some(options(percona.unwrap_or_default(), cluster))),
+    let (restore, percona, cloudnativepg) = match source {
+        Source::Dump(dump) => (Some(dump.clone()), None, None),
+        Source::Cluster(cluster) => (None, Some(options(percona.unwrap_or_default(), cluster)), None),
+        Source::CloudNativePg(source) => (None, None, Some(CloudNativePgOptions { data_source: Some(source.clone()) })),
     };
     Postgres {
         enabled,
@@ -119,6 +124,7 @@ fn database(of: Postgres, source: &Source) -> Postgres {
         backup: backup.and_then(dumps),
         restore,
         percona,
+        cloudnativepg,
         resources,
         parameters,
         tls,
@@ -247,5 +253,16 @@ mod tests {
         });
         assert_eq!((&made["percona"], made.get("restore")), (&expected, None));
         assert_eq!(of(json!({}), &source)["percona"]["dataSource"], expected["dataSource"]);
+
+        // Its own archive is in the same bucket, under another name.
+        let bucket = json!({"endpoint": "http://e", "bucket": "pg", "credentialsSecret": {"name": "s3"}});
+        let postgres = json!({
+            "provider": "cloudnativepg", "backup": {"schedule": "@daily", "store": bucket},
+            "cloudnativepg": {"dataSource": {"serverName": "earlier"}},
+        });
+        let expected = json!({"serverName": "acme-pg-5f0c2c0e", "backup": "20260131T030000"});
+        let made = of(postgres, &Source::CloudNativePg(serde_json::from_value(expected.clone()).unwrap()));
+        assert_eq!(made["cloudnativepg"]["dataSource"], expected);
+        assert_eq!((&made["backup"]["store"]["bucket"], made.get("restore")), (&json!("pg"), None));
     }
 }

@@ -1,4 +1,4 @@
-//! The Profile of an app. Profiles have no namespace: each case has its own, and every operator sees it. An **effect**.
+//! The Profile of an app. Profiles have no namespace: each case has its own. An **effect**.
 
 use anyhow::Result;
 use clientapp_crd::Profile;
@@ -10,9 +10,9 @@ use crate::charts;
 use crate::lab::Tenant;
 use crate::random::requests::{change, ready_from};
 
-/// The name of a namespace's Profile.
+/// The name of a namespace's Profile: the only one that its operator sees.
 pub fn name(namespace: &str) -> String {
-    format!("{namespace}-class")
+    namespace.to_owned()
 }
 
 pub async fn prepare(tenant: &Tenant) -> Result<()> {

@@ -157,7 +157,12 @@ fn row<'a, T: ?Sized>(table: &[(&str, &'a T)], path: &str) -> Option<&'a T> {
 impl Schema {
     pub fn of(definition: &CustomResourceDefinition) -> Schema {
         let definition = serde_json::to_value(definition).expect("a definition is JSON");
-        Schema(definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"].clone())
+        let mut spec = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"].clone();
+        // Where a rollout ends depends on the specs before, by design, so none is compared with the last spec alone.
+        if let Some(fields) = spec["properties"].as_object_mut() {
+            fields.remove("rollout");
+        }
+        Schema(spec)
     }
 
     /// All fields, those of lists and maps included.

@@ -3,13 +3,15 @@ use kube::api::DynamicObject;
 use serde_json::{Value, json};
 
 use super::{
-    super::{DatabaseObject, DatabaseState, Provider as _},
+    super::{BackupTargets, DatabaseObject, DatabaseState, Provider as _},
     CloudNativePg, read,
 };
 use crate::{
-    clientapp::fixtures::{app, config, want},
-    clientapp::spec::{desired::desired, values_from::Sources},
-    crd::cloudnativepg::CloudNativePgCluster,
+    clientapp::{
+        fixtures::{app, config, want},
+        spec::{desired::desired, values_from::Sources},
+    },
+    crd::{BackupState, cloudnativepg::CloudNativePgCluster},
     platform::key::Key,
 };
 
@@ -227,7 +229,7 @@ fn a_cluster_that_was_handed_over_keeps_how_it_was_created() {
     cluster["spec"]["bootstrap"] = recovery.clone();
     let seen = stored_as(&cluster);
     assert_eq!(seen.progressed, None, "a recovery may need long");
-    assert_eq!(seen.source.as_ref(), Some(&recovery));
+    assert_eq!(seen.source, Some(json!({"bootstrap": recovery})));
     let mut document = document(json!({}));
     CloudNativePg.set_data_source(&mut document, &seen.source.unwrap());
     assert_eq!(document["spec"]["bootstrap"], recovery);
@@ -235,6 +237,190 @@ fn a_cluster_that_was_handed_over_keeps_how_it_was_created() {
     assert!(stored_as(&cluster).progressed.is_some());
     cluster["status"]["phase"] = json!("Creating a new replica");
     assert_eq!(stored_as(&cluster).progressed, None, "so may a copy");
+}
+
+fn with_backups(more: Value) -> Value {
+    let mut store = json!({
+        "endpoint": "https://s3.example.com/", "bucket": "pg", "region": "eu", "prefix": "production",
+        "credentialsSecret": {"name": "s3"}, "caSecret": {"name": "ca"}, "keep": {"daily": 30},
+    });
+    store.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    json!({"backup": {"schedule": "0 3 * * *", "store": store}})
+}
+
+/// Returns a Cluster with this document and uid, as it is read.
+fn stored_with(document: &Value, uid: &str) -> DatabaseObject {
+    DatabaseObject { uid: uid.to_owned(), ..stored_as(document) }
+}
+
+#[test]
+fn backups_in_a_bucket_are_added_to_a_cluster_that_exists() {
+    let desired = want(&spec(with_backups(json!({}))));
+    let object = desired.database_object().unwrap();
+    let targets = object.targets(None).unwrap();
+    let created = object.document(&targets);
+    assert_eq!((created.object["spec"].get("plugins"), object.parts(&targets, "")), (None, Vec::new()));
+    assert_eq!(object.part_kinds(), ["ObjectStore", "ScheduledBackup"]);
+    assert_eq!(object.backup_schedules(), ["0 3 * * *"]);
+
+    let uid = "5f0c2c0e-8a53-4d27-9d19-0a6c9b1f3e11";
+    let existing = stored_with(&created.object, uid);
+    let targets = object.targets(Some(&existing)).unwrap();
+    let applied = object.document(&targets);
+    assert_ne!(applied.digest, created.digest);
+    let parts = object.parts(&targets, uid);
+    let documents: Vec<_> = parts.iter().map(|part| serde_yaml::to_string(&part.document).unwrap()).collect();
+    let added = json!({"metadata": applied.object["metadata"], "plugins": applied.object["spec"]["plugins"]});
+    insta::assert_snapshot!([serde_yaml::to_string(&added).unwrap(), documents.join("---\n")].join("---\n"));
+
+    // They stay where they are, whatever becomes of the uid: one that was adopted keeps its archive.
+    let found = stored_with(&applied.object, uid);
+    assert_eq!(found.targets, targets);
+    assert_eq!(object.targets(Some(&found)).unwrap(), targets);
+    // The next Cluster of the name has another.
+    let next = object.targets(Some(&stored_with(&created.object, "77777777-8a53"))).unwrap();
+    assert_eq!(next.repository.unwrap().path, "/production/tenants/acme-pg-77777777");
+    let moved = |more: Value| {
+        let desired = want(&spec(more));
+        desired.database_object().unwrap().targets(Some(&found)).err()
+    };
+    assert_eq!(moved(with_backups(json!({"region": "us"}))), None);
+    for (more, words) in [
+        (json!({}), "names none"),
+        (with_backups(json!({"bucket": "other"})), "names s3://other/production/tenants/acme-pg-5f0c2c0e"),
+        (with_backups(json!({"prefix": "test"})), "names s3://pg/test/tenants/acme-pg-5f0c2c0e"),
+    ] {
+        let problem = moved(more.clone()).unwrap();
+        let there = " keeps its backups in s3://pg/production/tenants/acme-pg-5f0c2c0e at https://s3.example.com, ";
+        assert!(problem.starts_with(there) && problem.contains(words), "{more}: {problem}");
+    }
+    // A record that names another's directory moves nothing there.
+    let mut forged = applied.object.clone();
+    forged["metadata"]["annotations"]["apps.bnerd-operator.local/backups"] =
+        json!("https://s3.example.com s3://pg /production/tenants/victim-pg-1234abcd");
+    let seen = stored_with(&forged, uid);
+    assert_eq!(seen.targets, BackupTargets::default());
+    assert_eq!(object.targets(Some(&seen)).unwrap(), targets);
+    // What another client has configured is its own.
+    let mut theirs = created.object.clone();
+    theirs["spec"]["plugins"] = json!([{"name": "barman-cloud.cloudnative-pg.io", "isWALArchiver": true, "parameters": {"barmanObjectName": "store"}}]);
+    assert_eq!(stored_as(&theirs).targets, BackupTargets::default());
+}
+
+#[test]
+fn schedules_and_windows_in_cloudnativepgs_words() {
+    let of = |schedule: &str, keep: Value| {
+        let mut more = with_backups(json!({"keep": keep}));
+        more["backup"]["schedule"] = json!(schedule);
+        let desired = want(&spec(more));
+        let object = desired.database_object().unwrap();
+        let existing = stored_with(&object.document(&object.targets(None).unwrap()).object, "pg-uid");
+        let parts = object.parts(&object.targets(Some(&existing)).unwrap(), "pg-uid");
+        let [store, schedule] = &parts[..] else { panic!("{parts:?}") };
+        let text = |value: &Value| value.as_str().map(str::to_owned);
+        (text(&schedule.document["spec"]["schedule"]), text(&store.document["spec"]["retentionPolicy"]))
+    };
+    for (schedule, keep, expected) in [
+        ("0 3 * * *", json!({"daily": 30}), ("0 0 3 * * *", Some("30d"))),
+        ("@daily", json!({"weekly": 4}), ("@daily", Some("4w"))),
+        ("*/5 * * * 1-5", json!({"monthly": 12}), ("0 */5 * * * 1-5", Some("12m"))),
+        ("@hourly", Value::Null, ("@hourly", None)),
+    ] {
+        let (schedule, window) = of(schedule, keep);
+        assert_eq!((schedule.as_deref(), window.as_deref()), (Some(expected.0), expected.1));
+    }
+}
+
+#[test]
+fn a_cluster_that_is_created_from_backups() {
+    let of = |source: Value, more: Value| {
+        let mut whole = json!({"cloudnativepg": {"dataSource": source}});
+        whole.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let desired = want(&spec(whole));
+        let object = desired.database_object().unwrap();
+        let mut document = object.document(&object.targets(None).unwrap()).object;
+        CloudNativePg.set_data_source(&mut document, &object.source().unwrap());
+        document
+    };
+    let plain = json!({"source": "source", "database": "clientapp", "owner": "clientapp"});
+    for (source, target) in [
+        (json!({}), Value::Null),
+        (json!({"backup": "20260131T030000"}), json!({"backupID": "20260131T030000", "targetImmediate": true})),
+        (json!({"time": "2026-01-31T12:00:00Z"}), json!({"targetTime": "2026-01-31T12:00:00Z"})),
+    ] {
+        let mut source = source;
+        source["serverName"] = json!("first-pg-5f0c2c0e");
+        let document = of(source, with_backups(json!({})));
+        let mut recovery = plain.clone();
+        if !target.is_null() {
+            recovery["recoveryTarget"] = target;
+        }
+        assert_eq!(document["spec"]["bootstrap"], json!({"recovery": recovery}));
+        let parameters = json!({"barmanObjectName": "acme-pg", "serverName": "first-pg-5f0c2c0e"});
+        let plugin = json!({"name": "barman-cloud.cloudnative-pg.io", "parameters": parameters});
+        assert_eq!(document["spec"]["externalClusters"], json!([{"name": "source", "plugin": plugin}]));
+        // It is applied again with what it was created from.
+        let seen = stored_as(&document);
+        let mut again = super::super::request::document(
+            &(super::FACTS.kind.resource)(),
+            &Key::new("tenants", "acme"),
+            "acme-pg",
+            json!({}),
+        );
+        CloudNativePg.set_data_source(&mut again, &seen.source.unwrap());
+        for field in ["bootstrap", "externalClusters"] {
+            assert_eq!(again["spec"][field], document["spec"][field], "{field}");
+        }
+    }
+    let elsewhere = of(json!({"serverName": "gone-pg", "objectStore": "store"}), json!({}));
+    let parameters = &elsewhere["spec"]["externalClusters"][0]["plugin"]["parameters"];
+    assert_eq!(*parameters, json!({"barmanObjectName": "store", "serverName": "gone-pg"}));
+}
+
+#[test]
+fn what_a_cluster_says_of_its_archive() {
+    let reason = "rpc error: code = Unknown desc = unexpected failure invoking barman-cloud-wal-archive: exit status 2";
+    let plugin = json!([{"name": "barman-cloud.cloudnative-pg.io", "isWALArchiver": true, "parameters": {"barmanObjectName": "acme-pg"}}]);
+    let works =
+        || condition("ContinuousArchiving", "True", "ContinuousArchivingSuccess", "Continuous archiving is working");
+    let fails = || condition("ContinuousArchiving", "False", "ContinuousArchivingFailing", reason);
+    for (what, plugins, condition, expected) in [
+        ("it archives", plugin.clone(), works(), None),
+        ("it does not, and calls itself ready", plugin, fails(), Some(reason)),
+        ("nothing archives, which it calls working", json!([]), works(), None),
+        ("in-tree, which is not this operator's", json!([]), fails(), None),
+    ] {
+        let mut cluster = cluster(json!({}), json!({"phase": "Cluster in healthy state", "conditions": [condition]}));
+        cluster["spec"]["plugins"] = plugins;
+        let verdict = stored_as(&cluster).backed_up;
+        let found = verdict.as_ref().map(|verdict| (&*verdict.reason, &*verdict.message));
+        assert_eq!(found.is_some(), expected.is_some(), "{what}: {found:?}");
+        if let (Some((reason, message)), Some(words)) = (found, expected) {
+            assert!(reason == "DatabaseBackupFailed" && message.contains(words), "{what}: {message}");
+        }
+    }
+}
+
+#[test]
+fn backups_by_their_phase() {
+    let error = "rpc error: code = Unknown desc = exit status 2";
+    for (status, state, completed) in [
+        (json!({}), BackupState::Running, false),
+        (json!({"phase": "pending"}), BackupState::Running, false),
+        (json!({"phase": "started"}), BackupState::Running, false),
+        (json!({"phase": "completed", "stoppedAt": "2026-01-01T00:01:00Z"}), BackupState::Succeeded, true),
+        // It has an end as well.
+        (json!({"phase": "failed", "error": error, "stoppedAt": "2026-01-01T00:01:00Z"}), BackupState::Failed, false),
+    ] {
+        let object = json!({
+            "metadata": {"name": "b", "namespace": "tenants"}, "spec": {"cluster": {"name": "acme-pg"}}, "status": status,
+        });
+        let entry = super::backup(serde_json::from_value(object).unwrap());
+        assert_eq!(entry.group, Some(Key::new("tenants", "acme-pg")));
+        let seen = entry.value.unwrap();
+        let why = (state == BackupState::Failed).then(|| error.to_owned());
+        assert_eq!((seen.progress, seen.completed.is_some()), ((state, why), completed), "{status}");
+    }
 }
 
 #[test]

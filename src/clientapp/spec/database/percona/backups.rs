@@ -5,7 +5,10 @@
 
 use serde_json::{Value, json};
 
-use super::super::request::{BackupLocation, BackupTargets, DatabaseRequest};
+use super::super::{
+    object::DatabaseObject,
+    request::{BackupLocation, BackupTargets, DatabaseRequest},
+};
 use crate::crd::{BackupRepository, PerconaDataSource, PerconaOptions, Postgres, percona, quantity};
 
 /// The first repository for backups, of the four that Percona allows.
@@ -27,8 +30,8 @@ const PGBACKREST_IMAGE: &str = "percona/percona-pgbackrest:2.58.0-1";
 const IMAGE_WITHOUT_REPOSITORY: semver::Version = semver::Version::new(2, 8, 0);
 
 /// Returns where the backups of a cluster are to go, or why that would differ from their present place.
-pub(super) fn targets(request: &DatabaseRequest, found: Option<&BackupTargets>) -> Result<BackupTargets, String> {
-    let there = found.cloned().unwrap_or_default();
+pub(super) fn targets(request: &DatabaseRequest, found: Option<&DatabaseObject>) -> Result<BackupTargets, String> {
+    let there = found.map(|found| found.targets.clone()).unwrap_or_default();
     let options = request.postgres.percona.as_ref();
     let wanted = options.and_then(|options| options.repository.as_ref()).map(|repository| {
         let kept = there.repository.as_ref().map(|place| place.path.clone());

@@ -40,7 +40,12 @@ fn stored(spec: &Value) -> Desired {
 
 fn applied(desired: &Desired, found: Option<&BackupTargets>) -> Value {
     let object = desired.database_object().unwrap();
-    object.document(&object.targets(found).unwrap()).object
+    let found = found.map(with_targets);
+    object.document(&object.targets(found.as_ref()).unwrap()).object
+}
+
+fn with_targets(targets: &BackupTargets) -> DatabaseObject {
+    DatabaseObject { targets: targets.clone(), ..DatabaseObject::default() }
 }
 
 /// Returns what the operator reads from an applied document once it is stored.
@@ -164,7 +169,7 @@ fn backups_in_both() {
 fn room_is_never_taken_away_or_moved() {
     let of = |percona: Value, volume: bool, path: Option<&str>| {
         let found = BackupTargets { volume, repository: path.and_then(place) };
-        stored(&spec(percona)).database_object().unwrap().targets(Some(&found))
+        stored(&spec(percona)).database_object().unwrap().targets(Some(&with_targets(&found)))
     };
     let other = json!({"repository": s3(json!({"s3": {"bucket": "b", "endpoint": "e", "region": "r"}}))});
     let elsewhere = json!({"repository": s3(json!({"s3": {"bucket": "backups", "endpoint": "e", "region": "r"}}))});

@@ -1,0 +1,45 @@
+//! `spec.postgres.cloudnativepg` of a ClientApp: what a new Cluster is created from. Pure.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::KubeSchema;
+use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
+use utoipa::ToSchema;
+
+/// What a new Cluster of CloudNativePG is created from.
+#[skip_serializing_none]
+#[derive(KubeSchema, ToSchema, Clone, Debug, Default, Deserialize, Serialize, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct CloudNativePgOptions {
+    /// The backups to create the database from, instead of an empty one. Ignored once the Cluster exists. A Cluster is never restored
+    /// in place: a ClientAppRestore with `into` creates another ClientApp with this field.
+    pub data_source: Option<CloudNativePgDataSource>,
+}
+
+/// The backups to create a new Cluster from, by the plugin barman-cloud. They must have the same major version of PostgreSQL, and are only
+/// read.
+#[skip_serializing_none]
+#[derive(KubeSchema, ToSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new("!has(self.backup) || !has(self.time)").message("set either backup or time, or neither for the newest state"))]
+pub struct CloudNativePgDataSource {
+    /// Name of an ObjectStore in this namespace with the backups. It has to stay as long as the Cluster. Absent: the ClientApp's own, from
+    /// `postgres.backup.store`.
+    #[schemars(length(min = 1, max = 253), regex(pattern = super::OBJECT_NAME))]
+    pub object_store: Option<String>,
+
+    /// The `serverName` under which the other Cluster archives, as in its `spec.plugins`.
+    #[schemars(length(min = 1, max = 63))]
+    #[x_kube(validation = Rule::new("self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')").message("must be the serverName of a Cluster, such as acme-pg-5f0c2c0e"))]
+    pub server_name: String,
+
+    /// ID of a backup, as in a Backup's `status.backupId`: the database is restored to the end of this backup.
+    #[schemars(length(max = 15))]
+    #[x_kube(validation = Rule::new("self.matches('^[0-9]{8}T[0-9]{6}$')").message("must be the ID of a backup, such as 20260131T030000"))]
+    pub backup: Option<String>,
+
+    /// Point in time to restore, such as `2026-01-31T12:00:00Z`; something must have been committed after it. Absent, together with
+    /// `backup`: the newest state.
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub time: Option<Time>,
+}

@@ -1,0 +1,155 @@
+//! Reads off a ClientApp how it does with its Profile's revision. **Pure.**
+
+use std::sync::Arc;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use kube::{
+    ResourceExt as _,
+    core::{Selector, SelectorExt as _},
+};
+
+use super::{
+    revision::ProfileRevision,
+    waves::{AppView, Health},
+};
+use crate::{
+    crd::{
+        Approval, ClientApp, ClientAppStatus, Guard, Reason,
+        conditions::{find, kind},
+        reason::Class,
+    },
+    platform::key::key_of,
+};
+
+/// Returns how a ClientApp does with these revisions; `None`: it has another Profile, is being deleted, or does not decode.
+pub(super) fn view(
+    app: &Guard<ClientApp>,
+    (profile, revisions): (&str, &[Arc<ProfileRevision>]),
+    canary: Option<&Selector>,
+) -> Option<AppView> {
+    let object = app.object.as_ref().ok()?;
+    let spec = &object.spec;
+    if spec.profile.as_deref() != Some(profile) || app.metadata.deletion_timestamp.is_some() {
+        return None;
+    }
+    let status = object.status.as_ref();
+    // By name: a Profile that was deleted and created again counts from one.
+    let has = status.and_then(|status| status.profile_revision.as_ref());
+    let has = has.and_then(|has| revisions.iter().find(|revision| revision.name == has.name));
+    Some(AppView {
+        key: key_of(app),
+        uid: app.metadata.uid.clone().unwrap_or_default(),
+        revision: has.map(|has| has.number),
+        is_canary: canary.is_some_and(|canary| canary.matches(app.labels())),
+        is_out: spec.suspend || spec.approval == Approval::Manual,
+        health: status.map_or(Health::Waits, health),
+    })
+}
+
+/// Returns the selector of the canaries.
+///
+/// # Errors
+/// It is not valid.
+pub(super) fn canaries(selector: Option<&LabelSelector>) -> Result<Option<Selector>, String> {
+    selector.cloned().map(Selector::try_from).transpose().map_err(|error| format!("spec.rollout.canary: {error}"))
+}
+
+fn health(status: &ClientAppStatus) -> Health {
+    let holds = |type_: &str| find(&status.conditions, type_).filter(|found| found.status == "True");
+    let since = status.profile_revision.as_ref().and_then(|has| has.ready_since.as_ref());
+    match (holds(kind::READY), since) {
+        _ if holds(kind::STALLED).is_some() => Health::Failed,
+        (Some(_), Some(since)) => Health::Ready(since.0),
+        (Some(_), None) => Health::Waits,
+        (None, _) => {
+            let ready = find(&status.conditions, kind::READY);
+            let class = ready.and_then(|ready| Reason::parse(&ready.reason)).map(Reason::class);
+            if class == Some(Class::Trouble) { Health::Failed } else { Health::Waits }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn revision(number: i64) -> Arc<ProfileRevision> {
+        let (profile, profile_uid) = ("team".to_owned(), "uid".to_owned());
+        let (name, spec) = (format!("team-{number}"), Ok(serde_json::from_value(json!({})).unwrap()));
+        Arc::new(ProfileRevision { name, profile, profile_uid, number, spec, base_values: Value::Null })
+    }
+
+    fn seen(more: &Value, status: &Value) -> Option<AppView> {
+        let mut object = json!({
+            "apiVersion": "apps.bnerd-operator.local/v1alpha1", "kind": "ClientApp",
+            "metadata": {"name": "acme", "namespace": "ns", "uid": "u", "labels": {"ring": "canary"}},
+            "spec": {"hostname": "acme.example.com", "profile": "team"},
+            "status": status,
+        });
+        for (field, value) in more.as_object().unwrap() {
+            object[field] = value.clone();
+        }
+        let app = serde_json::from_value(object).unwrap();
+        let selector = serde_json::from_value(json!({"matchLabels": {"ring": "canary"}})).unwrap();
+        let canary = canaries(Some(&selector)).unwrap();
+        view(&app, ("team", &[revision(1), revision(2)]), canary.as_ref())
+    }
+
+    fn conditions(ready: (&str, &str), stalled: &str) -> Value {
+        let condition = |type_: &str, status: &str, reason: &str| json!({"type": type_, "status": status, "reason": reason, "message": "", "lastTransitionTime": "2026-01-31T03:00:00Z"});
+        json!([condition("Ready", ready.0, ready.1), condition("Stalled", stalled, "Any")])
+    }
+
+    #[test]
+    fn an_app_is_ready_with_a_revision_once_it_says_so_and_fails_in_trouble() {
+        let since: Timestamp = "2026-01-31T03:00:00Z".parse().unwrap();
+        for (ready, stalled, ready_since, expected) in [
+            (("True", "Ready"), "False", true, Health::Ready(since)),
+            // What it has is not installed, for example because a dependency is awaited.
+            (("True", "Ready"), "False", false, Health::Waits),
+            (("True", "Ready"), "True", true, Health::Failed),
+            (("False", "Upgrading"), "False", false, Health::Waits),
+            (("False", "WorkloadsNotReady"), "False", false, Health::Waits),
+            (("False", "UpgradeFailed"), "False", false, Health::Failed),
+            (("False", "ChartInvalid"), "True", false, Health::Failed),
+        ] {
+            let mut has = json!({"profile": "team", "revision": 2, "name": "team-2"});
+            if ready_since {
+                has["readySince"] = json!(since.to_string());
+            }
+            let status = json!({"conditions": conditions(ready, stalled), "profileRevision": has});
+            let found = seen(&json!({}), &status).unwrap();
+            assert_eq!(
+                (found.health, found.revision, found.is_canary),
+                (expected, Some(2), true),
+                "{ready:?} {stalled}"
+            );
+        }
+    }
+
+    #[test]
+    fn an_app_counts_if_it_has_the_profile_and_is_the_operators() {
+        let of_former = json!({"profileRevision": {"profile": "team", "revision": 7, "name": "team-of-that-time-7"}});
+        let spec = |more: Value| {
+            let mut spec = json!({"hostname": "acme.example.com", "profile": "team"});
+            spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            json!({"spec": spec})
+        };
+        for (more, status, expected) in [
+            (json!({}), json!({}), Some((None, false))),
+            // A Profile of this name was deleted and created again.
+            (json!({}), of_former, Some((None, false))),
+            (spec(json!({"suspend": true})), json!({}), Some((None, true))),
+            (spec(json!({"approval": "Manual"})), json!({}), Some((None, true))),
+            (spec(json!({"profile": "other"})), json!({}), None),
+            (json!({"spec": {"hostname": 7}}), json!({}), None),
+            (json!({"metadata": {"name": "acme", "deletionTimestamp": "2026-01-31T03:00:00Z"}}), json!({}), None),
+        ] {
+            let found = seen(&more, &status).map(|found| (found.revision, found.is_out));
+            assert_eq!(found, expected, "{more}");
+        }
+    }
+}

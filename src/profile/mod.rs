@@ -1,0 +1,321 @@
+//! The controller of `Profile`: **revision → waves → status → turns**.
+//!
+//! | stage | module | |
+//! |---|---|---|
+//! | what the Profile gives, as a revision | [`revision`] | pure |
+//! | how its ClientApps do | [`app`] | pure |
+//! | which of them get the newest revision next | [`waves`] | pure |
+//! | report it | [`status`] | pure, then one write |
+//! | let them take it | [`registry`] | in memory |
+//!
+//! A ClientApp records the revision that it has in its own status, before helm runs. So a restart of the operator loses turns that
+//! nobody has taken, and nothing else. At rest, nothing is read or written.
+
+mod app;
+mod registry;
+mod revision;
+mod status;
+mod waves;
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use jiff::Timestamp;
+use k8s_openapi::api::apps::v1::ControllerRevision;
+use kube::{
+    Api,
+    runtime::{controller::Action, watcher, watcher::Event},
+};
+use tokio_util::sync::CancellationToken;
+
+use self::{
+    registry::Turns,
+    waves::{AppView, Decision, Rollout, Wait},
+};
+pub(crate) use self::{
+    registry::{Found, Profiles},
+    revision::ProfileRevision,
+};
+use crate::{
+    config::Config,
+    crd::{ClientApp, Guard, Profile, ProfileStatus, Reason, conditions::Verdict, label},
+    deletion,
+    platform::{
+        api::create_if_absent,
+        cache::{CacheEntry, Change},
+        clock,
+        controller::{ControllerContext, Feed, Objects, ReconcileError, Reconciler, control},
+        error::{Disposition, INTERNAL_ERROR, api_disposition, api_sentence},
+        events::{publish_by, ready_transition},
+        key::{Key, key_of},
+        panic::{Panic, caught},
+        reconciled::Reconciled,
+        status::Statuses,
+        watch::{feed_cache, in_pages},
+    },
+};
+
+struct ProfileContext {
+    parts: ControllerContext,
+    config: Arc<Config>,
+    /// The operator's namespace, which has the revisions.
+    namespace: String,
+    apps: Objects<ClientApp>,
+    profiles: Arc<Profiles>,
+    statuses: Statuses<ProfileStatus>,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum Error {
+    #[error("{operation}: {}", api_sentence(source))]
+    Api { operation: String, source: Box<kube::Error> },
+    #[error(transparent)]
+    Panicked(Panic),
+}
+
+impl Error {
+    fn api(operation: impl Into<String>) -> impl FnOnce(kube::Error) -> Error {
+        |source| Error::Api { operation: operation.into(), source: Box::new(source) }
+    }
+}
+
+impl ReconcileError for Error {
+    fn disposition(&self) -> Disposition {
+        match self {
+            Error::Api { source, .. } => api_disposition(source),
+            Error::Panicked(_) => INTERNAL_ERROR,
+        }
+    }
+
+    fn panicked(panic: Panic) -> Error {
+        Error::Panicked(panic)
+    }
+}
+
+/// Runs the controller until `stop`, and returns when its last reconcile has ended.
+pub(crate) async fn run(
+    parts: ControllerContext,
+    (config, namespace): (Arc<Config>, String),
+    apps: Objects<ClientApp>,
+    (profiles, feed): (Arc<Profiles>, Feed<Profile>),
+    stop: CancellationToken,
+) {
+    let objects = profiles.objects.clone();
+    let ctx = ProfileContext { parts: parts.clone(), config, namespace, apps, profiles, statuses: Statuses::default() };
+    control(Arc::new(ctx), parts, (objects, feed), stop).await;
+}
+
+impl Reconciler for ProfileContext {
+    type Object = Profile;
+    type Error = Error;
+
+    fn on_deleted(&self, key: &Key) {
+        self.statuses.forget(key);
+    }
+
+    fn on_event(&self, event: &Event<Guard<Profile>>) {
+        if let Event::Delete(profile) = event {
+            self.profiles.set_turns(profile.metadata.uid.as_deref().unwrap_or_default(), None);
+            self.trigger_apps(&key_of(profile).name);
+        }
+    }
+
+    fn is_own_write(&self, profile: &Guard<Profile>) -> bool {
+        let observed = profile.status().and_then(|status| status.observed_generation);
+        observed == profile.metadata.generation && self.statuses.is_own_write(&profile.metadata, &key_of(profile))
+    }
+
+    async fn synced(&self) {
+        self.profiles.revisions.synced().await;
+        self.apps.listed().await;
+    }
+
+    /// Watches the revisions.
+    async fn background(&self) {
+        let api: Api<Guard<ControllerRevision>> = Api::namespaced(self.parts.watch_client.clone(), &self.namespace);
+        let ours = watcher::Config::default().labels(label::PROFILE_UID);
+        let entry = |found: Guard<ControllerRevision>| entry(found.metadata.name.clone(), found.object.ok().as_ref());
+        // The controller itself makes the revisions; but one may have been deleted by hand.
+        let changed = |change| {
+            if !matches!(change, Change::Nothing) {
+                self.profiles.objects.trigger_where(|_| true);
+            }
+        };
+        let stream = watcher(api, in_pages(ours));
+        feed_cache("controllerrevisions", stream, &self.profiles.revisions, entry, changed).await;
+    }
+
+    async fn reconcile(&self, key: &Key, guard: &Guard<Profile>) -> Result<Action, Error> {
+        let profile = &self.statuses.reconciled(key, guard);
+        let reconciled = caught(reconcile(self, profile), Error::Panicked).await;
+        if let Err(error) = &reconciled
+            && let disposition = error.disposition()
+            && disposition.condition.is_some()
+        {
+            self.report(profile, &failed(profile, disposition.verdict(error))).await?;
+        }
+        reconciled
+    }
+}
+
+/// One that does not decode counts as absent.
+fn entry(name: Option<String>, object: Option<&ControllerRevision>) -> CacheEntry<Arc<ProfileRevision>> {
+    let key = Key::new("", name.unwrap_or_default());
+    let revision = object.and_then(revision::read).map(Arc::new);
+    CacheEntry { key, group: revision.as_ref().map(|revision| Key::new("", &revision.profile_uid)), value: revision }
+}
+
+type Reconciling<'a> = Reconciled<'a, Profile, ProfileStatus>;
+
+async fn reconcile(ctx: &ProfileContext, profile: &Reconciling<'_>) -> Result<Action, Error> {
+    if profile.is_deleted() {
+        return Ok(Action::await_change());
+    }
+    let now = clock::now();
+    let spec = match profile.object() {
+        Ok(object) => &object.spec,
+        Err(problem) => return ctx.refuse(profile, format!("the stored Profile does not decode: {problem}")).await,
+    };
+    let rollout = spec.rollout.clone().unwrap_or_default();
+    let canaries = match app::canaries(rollout.canary.as_ref()) {
+        Ok(canaries) => canaries,
+        Err(problem) => return ctx.refuse(profile, problem).await,
+    };
+    let revisions = ctx.with_newest(profile, &revision::content(spec, &ctx.config.base_values)).await?;
+    let newest = revisions.last().map_or(1, |revision| revision.number);
+    let named = |number: i64| revisions.iter().find(|revision| revision.number == number);
+    let target = rollout.revision.unwrap_or(newest);
+    let Some(target_revision) = named(target) else {
+        let problem = format!("spec.rollout.revision: there is no revision {target}; the newest is {newest}");
+        return ctx.refuse(profile, problem).await;
+    };
+    // Otherwise all its ClientApps would take the target at once.
+    let recorded_current = profile.recorded_status.current_revision;
+    if let Some(lost) = recorded_current.filter(|number| named(*number).is_none())
+        && rollout.revision.is_none()
+    {
+        let problem = format!(
+            "the ControllerRevision of revision {lost}, which ClientApps have, is gone: set spec.rollout.revision, the newest is {newest}"
+        );
+        return ctx.refuse(profile, problem).await;
+    }
+    let name = &profile.key.name;
+    let apps: Vec<AppView> =
+        ctx.apps.store.state().iter().filter_map(|app| app::view(app, (name, &revisions), canaries.as_ref())).collect();
+    let turns = ctx.profiles.turns_of(profile.uid());
+    let none = BTreeSet::new();
+    let permitted = if turns.target == target_revision.name { &turns.permitted } else { &none };
+    let current = recorded_current.filter(|number| named(*number).is_some()).unwrap_or(target);
+    let decision = waves::decide(&Rollout { current, target, spec: &rollout, apps: &apps, permitted }, now);
+    let current = if decision.rollout.is_none() { target } else { current };
+    let (generation, recorded) = (profile.meta().generation, &profile.recorded_status);
+    let status = status::status(recorded, generation, (current, target, apps.len()), &decision, now);
+    ctx.take_back(profile, &target_revision.name, &decision.permitted);
+    // On record before anything follows it: new ClientApps begin with the current revision.
+    ctx.report(profile, &status).await?;
+    ctx.let_go(
+        profile,
+        &apps,
+        Turns {
+            current: named(current).map(|revision| revision.name.clone()).unwrap_or_default(),
+            target: target_revision.name.clone(),
+            permitted: decision.permitted.clone(),
+        },
+    );
+    ctx.forget_outdated(&revisions, |number| {
+        [current, target].contains(&number) || apps.iter().any(|app| app.revision == Some(number))
+    })
+    .await?;
+    Ok(look_again(&decision, now))
+}
+
+/// Returns when a wave may begin without any change.
+fn look_again(decision: &Decision, now: Timestamp) -> Action {
+    match decision.wait {
+        Wait::Soak(until) => Action::requeue(until.duration_since(now).unsigned_abs() + Duration::from_millis(10)),
+        // In case a watch has lost a change; this takes no request.
+        _ if decision.rollout.is_some() => Action::requeue(Duration::from_secs(60)),
+        _ => Action::await_change(),
+    }
+}
+
+fn failed(profile: &Reconciling<'_>, ready: Verdict) -> ProfileStatus {
+    status::failed(&profile.recorded_status, profile.meta().generation, ready, clock::now())
+}
+
+impl ProfileContext {
+    async fn report(&self, profile: &Reconciling<'_>, status: &ProfileStatus) -> Result<Action, Error> {
+        let written = self.statuses.write(&self.parts.client, profile, status).await;
+        written.map_err(Error::api(format!("write the status of Profile {}", profile.key)))?;
+        let note = ready_transition("RollOut", &profile.recorded_status.conditions, &status.conditions);
+        publish_by(&self.parts.recorder, &profile.reference(), note.as_slice()).await;
+        Ok(Action::await_change())
+    }
+
+    /// Reports what is wrong with a Profile, and lets no further ClientApp take a revision.
+    async fn refuse(&self, profile: &Reconciling<'_>, problem: String) -> Result<Action, Error> {
+        self.take_back(profile, "", &BTreeSet::new());
+        self.report(profile, &failed(profile, Verdict::no(Reason::ProfileInvalid, problem))).await
+    }
+
+    /// Takes back all turns but those of these ClientApps for this revision. Those that are new begin with the current revision.
+    fn take_back(&self, profile: &Reconciling<'_>, target: &str, but: &BTreeSet<String>) {
+        let mut turns = self.profiles.turns_of(profile.uid());
+        turns.permitted.retain(|app| turns.target == target && but.contains(app));
+        let revisions = self.profiles.revisions_of(profile.uid());
+        let recorded = profile.recorded_status.current_revision;
+        let current = revisions.iter().find(|revision| Some(revision.number) == recorded);
+        turns.current = current.map(|revision| revision.name.clone()).unwrap_or_default();
+        self.profiles.set_turns(profile.uid(), Some(turns));
+    }
+
+    /// Returns the revisions of a Profile, in ascending order, of which the last has this content.
+    async fn with_newest(
+        &self,
+        profile: &Reconciling<'_>,
+        content: &serde_json::Value,
+    ) -> Result<Vec<Arc<ProfileRevision>>, Error> {
+        let mut revisions = self.profiles.revisions_of(profile.uid());
+        let newest = revisions.last();
+        let number = newest.map_or(0, |newest| newest.number) + 1;
+        // Its name tells what it contains, however the API server stores that.
+        if newest.is_none_or(|newest| newest.name != revision::name(profile.guard, newest.number, content)) {
+            let object = revision::object(profile.guard, &self.namespace, number, content);
+            let api = Api::namespaced(self.parts.client.clone(), &self.namespace);
+            let made = create_if_absent(&api, None, &object).await;
+            made.map_err(Error::api(format!("create revision {number} of Profile {}", profile.key)))?;
+            revisions.extend(revision::read(&object).map(Arc::new));
+            // Before the watch shows it, so that it can be taken.
+            let name = object.metadata.name.clone();
+            self.profiles.revisions.apply(Event::Apply(object), |object| entry(name.clone(), Some(&object)));
+        }
+        Ok(revisions)
+    }
+
+    /// Lets ClientApps take their revision, and triggers those for which that is new.
+    fn let_go(&self, profile: &Reconciling<'_>, apps: &[AppView], turns: Turns) {
+        let before = self.profiles.turns_of(profile.uid());
+        let concerned = |app: &&AppView| match app.revision {
+            None if before.current != turns.current => true,
+            _ => turns.permitted.contains(&app.uid) && !before.permits(&turns.target, &app.uid),
+        };
+        self.profiles.set_turns(profile.uid(), Some(turns.clone()));
+        apps.iter().filter(concerned).for_each(|app| self.apps.trigger(&app.key));
+    }
+
+    fn trigger_apps(&self, profile: &str) {
+        self.apps
+            .trigger_where(|app| app.object.as_ref().is_ok_and(|app| app.spec.profile.as_deref() == Some(profile)));
+    }
+
+    async fn forget_outdated(
+        &self,
+        revisions: &[Arc<ProfileRevision>],
+        is_used: impl Fn(i64) -> bool,
+    ) -> Result<(), Error> {
+        for name in revision::outdated(revisions, is_used) {
+            let deleted = deletion::profile_revision(&self.parts.client, &self.namespace, name).await;
+            deleted.map_err(Error::api(format!("delete ControllerRevision {}/{name}", self.namespace)))?;
+        }
+        Ok(())
+    }
+}

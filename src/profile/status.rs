@@ -1,0 +1,143 @@
+//! The status of a Profile. **Pure.**
+
+use jiff::Timestamp;
+
+use super::waves::{Decision, Wait};
+use crate::crd::{
+    ProfileStatus, Reason,
+    conditions::{State, Verdict, kind},
+};
+
+/// Returns the status of a Profile with these revisions, current and wanted, whose `apps` are as decided.
+pub(super) fn status(
+    recorded: &ProfileStatus,
+    generation: Option<i64>,
+    (current, target, apps): (i64, i64, usize),
+    decision: &Decision,
+    now: Timestamp,
+) -> ProfileStatus {
+    let number = |count: usize| Some(i32::try_from(count).unwrap_or(i32::MAX));
+    let ready = ready(target, apps, decision);
+    let status = ProfileStatus {
+        observed_generation: generation,
+        current_revision: Some(current),
+        update_revision: Some(target),
+        apps: number(apps),
+        updated_apps: number(decision.updated),
+        rollout: decision.rollout.clone(),
+        conditions: Vec::new(),
+    };
+    with_conditions(status, recorded, ready, now)
+}
+
+/// Returns the status of a Profile that cannot be used: what is known stays.
+pub(super) fn failed(
+    recorded: &ProfileStatus,
+    generation: Option<i64>,
+    ready: Verdict,
+    now: Timestamp,
+) -> ProfileStatus {
+    let status = ProfileStatus { observed_generation: generation, ..recorded.clone() };
+    with_conditions(status, recorded, ready, now)
+}
+
+fn with_conditions(status: ProfileStatus, recorded: &ProfileStatus, ready: Verdict, now: Timestamp) -> ProfileStatus {
+    let is_stalled = Reason::parse(&ready.reason).is_some_and(Reason::stalled);
+    let stalled = if is_stalled { ready.that(true) } else { Verdict::not_stalled(&ready) };
+    let reconciling = ready.that(ready.state != State::True && !is_stalled);
+    let conditions = [(kind::READY, ready), (kind::RECONCILING, reconciling), (kind::STALLED, stalled)];
+    let conditions = conditions
+        .into_iter()
+        .map(|(type_, verdict)| verdict.into_condition(type_, &recorded.conditions, status.observed_generation, now))
+        .collect();
+    ProfileStatus { conditions, ..status }
+}
+
+fn ready(target: i64, apps: usize, decision: &Decision) -> Verdict {
+    let Decision { updated, rollout, wait, .. } = decision;
+    let Some(rollout) = rollout else {
+        return Verdict::yes(
+            Reason::RolledOut,
+            format!("revision {target} is that of all {apps} ClientApps that count"),
+        );
+    };
+    let progress = format!(
+        "revision {target} has reached {updated} of {apps} ClientApps, wave {} of {}",
+        rollout.wave,
+        rollout.waves.len()
+    );
+    match wait {
+        Wait::Nothing => Verdict::no(Reason::RollingOut, progress),
+        Wait::NotReady(count) => {
+            Verdict::no(Reason::RollingOut, format!("{progress}: {count} are not Ready with it yet"))
+        }
+        Wait::Soak(until) => Verdict::no(
+            Reason::RollingOut,
+            format!("{progress}: the next wave begins at {}", until.strftime("%Y-%m-%dT%H:%M:%SZ")),
+        ),
+        Wait::Unavailable(count) => Verdict::no(
+            Reason::RollingOut,
+            format!("{progress}: {count} are not Ready, as many as spec.rollout.maxUnavailable allows"),
+        ),
+        Wait::Paused => Verdict::no(Reason::RolloutPaused, format!("{progress}: spec.rollout.paused is true")),
+        Wait::Stopped(count) => Verdict::no(
+            Reason::RolloutStopped,
+            format!(
+                "{progress}: {count} have failed with it, such as {}: correct the Profile, or go back by spec.rollout.revision",
+                rollout.failed.first().map_or("one that is gone", String::as_str)
+            ),
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::crd::{RolloutStatus, conditions::find};
+
+    #[test]
+    fn what_a_rollout_waits_for_is_said() {
+        let rollout =
+            RolloutStatus { wave: 2, waves: vec![1, 4, 40], failed: vec!["ns/acme".to_owned()], ..Default::default() };
+        let now = Timestamp::UNIX_EPOCH;
+        for (rollout, wait, ready, [reconciling, stalled], message) in [
+            (
+                None,
+                Wait::Nothing,
+                "RolledOut",
+                ["False", "False"],
+                "revision 3 is that of all 40 ClientApps that count",
+            ),
+            (Some(&rollout), Wait::Nothing, "RollingOut", ["True", "False"], "wave 2 of 3"),
+            (Some(&rollout), Wait::NotReady(2), "RollingOut", ["True", "False"], ": 2 are not Ready with it yet"),
+            (Some(&rollout), Wait::Soak(now), "RollingOut", ["True", "False"], "begins at 1970-01-01T00:00:00Z"),
+            (Some(&rollout), Wait::Unavailable(3), "RollingOut", ["True", "False"], "spec.rollout.maxUnavailable"),
+            (Some(&rollout), Wait::Paused, "RolloutPaused", ["True", "False"], "spec.rollout.paused is true"),
+            (
+                Some(&rollout),
+                Wait::Stopped(1),
+                "RolloutStopped",
+                ["False", "True"],
+                "1 have failed with it, such as ns/acme",
+            ),
+        ] {
+            let decision =
+                Decision { permitted: BTreeSet::new(), updated: 4, rollout: rollout.cloned(), wait: wait.clone() };
+            let status = status(&ProfileStatus::default(), Some(7), (2, 3, 40), &decision, now);
+            let of = |type_: &str| find(&status.conditions, type_).unwrap();
+            assert_eq!(of(kind::READY).reason, ready, "{wait:?}");
+            assert_eq!(
+                [of(kind::RECONCILING), of(kind::STALLED)].map(|found| found.status.as_str()),
+                [reconciling, stalled],
+                "{wait:?}"
+            );
+            assert!(of(kind::READY).message.contains(message), "{}", of(kind::READY).message);
+            assert_eq!(
+                (status.current_revision, status.update_revision, status.updated_apps),
+                (Some(2), Some(3), Some(4))
+            );
+        }
+    }
+}

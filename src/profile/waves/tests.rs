@@ -1,0 +1,282 @@
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+
+const NOW: i64 = 1_000_000;
+
+fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_second(seconds).unwrap()
+}
+
+/// An app `name` with a revision, that is Ready since a while.
+fn app(name: &str, revision: i64) -> AppView {
+    AppView {
+        key: Key::new("ns", name),
+        uid: name.to_owned(),
+        revision: Some(revision),
+        is_canary: false,
+        is_out: false,
+        health: Health::Ready(at(NOW - 1000)),
+    }
+}
+
+fn apps(count: usize, moved: usize) -> Vec<AppView> {
+    (0..count).map(|number| app(&format!("a{number:02}"), if number < moved { 2 } else { 1 })).collect()
+}
+
+fn spec(spec: Value) -> ProfileRollout {
+    serde_json::from_value(spec).unwrap()
+}
+
+fn decided(apps: &[AppView], given: Value, permitted: &[&str]) -> Decision {
+    let permitted = permitted.iter().map(|uid| (*uid).to_owned()).collect();
+    decide(&Rollout { current: 1, target: 2, spec: &spec(given), apps, permitted: &permitted }, at(NOW))
+}
+
+/// The apps whose turn it is, and what the others wait for.
+fn next(apps: &[AppView], given: Value) -> (Vec<String>, Wait) {
+    let decision = decided(apps, given, &[]);
+    (decision.permitted.into_iter().collect(), decision.wait)
+}
+
+#[test]
+fn waves_are_cumulative_ascending_and_end_with_all() {
+    for (given, count, expected) in [
+        (json!({}), 40, vec![1, 4, 40]),
+        (json!({}), 5, vec![1, 5]),
+        (json!({}), 1, vec![1]),
+        (json!({"waves": [2, "50%", 3]}), 10, vec![2, 5, 10]),
+        (json!({"waves": ["100%"]}), 10, vec![10]),
+        (json!({"waves": [50]}), 10, vec![10]),
+        (json!({"waves": ["1%", "34%"]}), 3, vec![1, 2, 3]),
+    ] {
+        assert_eq!(sizes(&spec(given.clone()), count), expected, "{given} of {count}");
+    }
+}
+
+#[test]
+fn a_wave_begins_once_the_one_before_is_ready_for_the_soak() {
+    let first = || (vec!["a00".to_owned()], Wait::Nothing);
+    assert_eq!(next(&apps(20, 0), json!({})), first());
+    // The second wave has two apps.
+    assert_eq!(next(&apps(20, 1), json!({})), (vec!["a01".to_owned()], Wait::Nothing));
+    let (turns, wait) = next(&apps(20, 2), json!({}));
+    assert_eq!((turns.len(), wait), (18, Wait::Nothing));
+    for (health, given, expected) in [
+        (Health::Waits, json!({}), Wait::NotReady(1)),
+        (Health::Failed, json!({}), Wait::Stopped(1)),
+        (Health::Failed, json!({"stopAtFailures": 2}), Wait::NotReady(1)),
+        (Health::Ready(at(NOW - 59)), json!({}), Wait::Soak(at(NOW + 1))),
+        (Health::Ready(at(NOW - 59)), json!({"soak": "1h"}), Wait::Soak(at(NOW + 3541))),
+        // The clock was set back.
+        (Health::Ready(at(NOW + 9999)), json!({}), Wait::Soak(at(NOW + 60))),
+        (Health::Ready(at(NOW - 1000)), json!({"paused": true}), Wait::Paused),
+    ] {
+        let mut apps = apps(20, 2);
+        apps[1].health = health;
+        assert_eq!(next(&apps, given.clone()), (vec![], expected), "{health:?} {given}");
+    }
+    let mut apps = apps(20, 2);
+    apps[0].health = Health::Ready(at(NOW));
+    assert_eq!(next(&apps, json!({"soak": "0s"})).0.len(), 18);
+}
+
+#[test]
+fn a_wave_that_is_not_full_goes_on_without_its_gate() {
+    // Of the four in the second wave, one has been deleted, and another is on its way.
+    let mut apps = apps(40, 2);
+    apps[1].health = Health::Waits;
+    let decision = decided(&apps, json!({}), &["a05"]);
+    assert_eq!(decision.permitted.into_iter().collect::<Vec<_>>(), ["a02", "a05"]);
+}
+
+#[test]
+fn a_permission_that_nobody_has_taken_counts_and_ends_when_the_rollout_stops() {
+    let mut apps = apps(20, 0);
+    let decision = decided(&apps, json!({}), &["a07"]);
+    assert_eq!((decision.permitted.len(), decision.wait), (1, Wait::NotReady(1)));
+    apps[0] = AppView { health: Health::Failed, ..app("a00", 2) };
+    let decision = decided(&apps, json!({}), &["a07"]);
+    assert_eq!((decision.permitted.len(), decision.wait), (0, Wait::Stopped(1)));
+    assert_eq!(decision.rollout.unwrap().failed, ["ns/a00"]);
+}
+
+#[test]
+fn the_order_is_canaries_then_those_moved_before_then_the_ready_and_those_out_last() {
+    let mut apps = apps(6, 0);
+    apps[0].health = Health::Failed;
+    apps[1].is_out = true;
+    apps[4].revision = Some(3);
+    apps[4].health = Health::Failed;
+    apps[5].is_canary = true;
+    let order: Vec<_> = (0..6)
+        .filter_map(|_| {
+            let decision = decided(&apps, json!({"waves": [1, 2, 3, 4], "soak": "0s", "stopAtFailures": 9}), &[]);
+            let next = decision.permitted.into_iter().next()?;
+            let taken = apps.iter_mut().find(|app| app.uid == next).unwrap();
+            (taken.revision, taken.health) = (Some(2), Health::Ready(at(NOW)));
+            Some(next)
+        })
+        .collect();
+    assert_eq!(order, ["a05", "a04", "a02", "a03", "a00", "a01"]);
+    // One that does not count is listed while the others are on their way, and neither keeps the rollout from its end.
+    apps[1].revision = Some(1);
+    let decision = decided(&apps, json!({}), &[]);
+    assert_eq!((decision.rollout, decision.updated, decision.permitted.len()), (None, 5, 1));
+}
+
+#[test]
+fn a_new_app_has_the_current_revision_and_is_moved_in_its_turn() {
+    let mut apps = apps(3, 2);
+    apps[2].revision = None;
+    assert_eq!(next(&apps, json!({"waves": [2]})).0, ["a02"]);
+    let decision = decide(
+        &Rollout { current: 2, target: 2, spec: &spec(json!({})), apps: &apps, permitted: &BTreeSet::new() },
+        at(NOW),
+    );
+    assert_eq!((decision.rollout, decision.updated), (None, 3));
+}
+
+#[test]
+fn no_more_are_unavailable_than_may_be() {
+    let given = |most: Value| json!({"waves": ["100%"], "maxUnavailable": most});
+    let mut apps = apps(10, 0);
+    assert_eq!(next(&apps, given(json!(3))).0, ["a00", "a01", "a02"]);
+    assert_eq!(next(&apps, given(json!("25%"))).0, ["a00", "a01", "a02"]);
+    // One of them for a reason of its own, and one on its way.
+    apps[9].health = Health::Failed;
+    assert_eq!(decided(&apps, given(json!(3)), &["a00"]).permitted.into_iter().collect::<Vec<_>>(), ["a00", "a01"]);
+    // One that is broken by what it has gets the next all the same.
+    let mut broken = apps.clone();
+    (broken[0].revision, broken[0].health) = (Some(3), Health::Failed);
+    assert_eq!(next(&broken, given(json!(1))).0, ["a00"]);
+    apps[8].health = Health::Waits;
+    apps[7].health = Health::Waits;
+    assert_eq!(next(&apps, given(json!(3))), (vec![], Wait::Unavailable(3)));
+}
+
+#[test]
+fn those_that_were_not_ready_before_come_after_the_waves_and_stop_nothing() {
+    let mut apps = apps(20, 17);
+    apps[18].health = Health::Failed;
+    apps[19].health = Health::Waits;
+    assert_eq!(next(&apps, json!({})).0, ["a17"], "the waves are of those that were Ready");
+    apps[17].revision = Some(2);
+    assert_eq!(next(&apps, json!({})), (vec!["a18".to_owned(), "a19".to_owned()], Wait::Nothing));
+    // They have it, and one is as it was.
+    apps[18].revision = Some(2);
+    assert_eq!(next(&apps, json!({})).0, ["a19"]);
+    apps[19].revision = Some(2);
+    assert_eq!(decided(&apps, json!({}), &[]).rollout, None);
+}
+
+#[test]
+fn the_way_back_is_one_wave_with_the_broken_first() {
+    let back = |apps: &[AppView], current: i64, given: Value| {
+        let spec = spec(given);
+        let none = BTreeSet::new();
+        let decision = decide(&Rollout { current, target: 1, spec: &spec, apps, permitted: &none }, at(NOW));
+        (decision.permitted.into_iter().collect::<Vec<_>>(), decision.wait)
+    };
+    // In the middle of a rollout, and after it; others are in trouble for reasons of their own.
+    let mut fleet = apps(6, 3);
+    fleet[1].health = Health::Failed;
+    fleet[5].health = Health::Failed;
+    for current in [1, 2] {
+        let (turns, wait) = back(&fleet, current, json!({}));
+        assert_eq!(
+            (turns, wait),
+            (vec!["a00".to_owned(), "a01".to_owned(), "a02".to_owned()], Wait::Nothing),
+            "{current}"
+        );
+    }
+    // The broken one makes nothing worse.
+    assert_eq!(back(&fleet, 2, json!({"maxUnavailable": 1})).0, ["a01"]);
+    assert_eq!(back(&fleet, 2, json!({"paused": true})), (vec![], Wait::Paused));
+}
+
+#[test]
+fn what_is_paused_does_not_end_because_nobody_counts() {
+    let mut fleet = apps(2, 0);
+    fleet.iter_mut().for_each(|app| app.is_out = true);
+    for apps in [&fleet[..], &[]] {
+        let decision = decided(apps, json!({"paused": true}), &[]);
+        assert_eq!((decision.wait, decision.permitted.len()), (Wait::Paused, 0));
+        assert!(decision.rollout.is_some());
+    }
+}
+
+/// What happens to a fleet between two decisions.
+#[derive(Clone, Debug)]
+enum Change {
+    Added,
+    Deleted(prop::sample::Index),
+    Falls(prop::sample::Index, Health),
+    AllAreReady,
+    TurnsAreTaken,
+}
+
+fn change() -> impl Strategy<Value = Change> {
+    prop_oneof![
+        1 => Just(Change::Added),
+        1 => any::<prop::sample::Index>().prop_map(Change::Deleted),
+        1 => (any::<prop::sample::Index>(), prop_oneof![Just(Health::Waits), Just(Health::Failed)])
+            .prop_map(|(which, health)| Change::Falls(which, health)),
+        1 => Just(Change::AllAreReady),
+        2 => Just(Change::TurnsAreTaken),
+    ]
+}
+
+proptest! {
+    /// Only a wave that is full, Ready and soaked makes room for the next one; and once nothing disturbs a rollout, it ends.
+    #[test]
+    fn a_wave_is_never_overtaken_and_a_rollout_ends(changes in prop::collection::vec((0..40_i64, change()), 1..150)) {
+        let given = spec(json!({"waves": [1, 3, "40%"], "soak": "60s", "stopAtFailures": 2}));
+        let (mut fleet, mut permitted, mut now) = (apps(20, 0), BTreeSet::new(), NOW);
+        let decided = |fleet: &[AppView], permitted: &BTreeSet<String>, now| {
+            decide(&Rollout { current: 1, target: 2, spec: &given, apps: fleet, permitted }, at(now))
+        };
+        for (number, (seconds, change)) in changes.into_iter().enumerate() {
+            now += seconds;
+            let reached = |permitted: &BTreeSet<String>| {
+                fleet.iter().filter(|app| app.revision == Some(2) || permitted.contains(&app.uid)).count()
+            };
+            let before = reached(&permitted);
+            let is_soaked = |app: &AppView| matches!(app.health, Health::Ready(since) if since <= at(now - 60));
+            let is_open = fleet.iter().filter(|app| app.revision == Some(2)).all(is_soaked)
+                && fleet.iter().all(|app| app.revision == Some(2) || !permitted.contains(&app.uid));
+            permitted = decided(&fleet, &permitted, now).permitted;
+            let is_early = |app: &&AppView| app.revision == Some(2) || is_ready(app) || permitted.contains(&app.uid);
+            let (after, sizes) = (reached(&permitted), sizes(&given, fleet.iter().filter(is_early).count()));
+            // Then those that were not Ready before get it, all at once.
+            let is_through = fleet.iter().all(|app| app.revision == Some(2) || !is_ready(app));
+            let wave = |count: usize| sizes.iter().position(|size| *size >= count.max(1));
+            let allowed = if is_open && sizes.contains(&before) { wave(before + 1) } else { wave(before) };
+            prop_assert!(is_through || after <= before || wave(after) <= allowed, "{before} became {after} of {sizes:?}");
+            match change {
+                Change::Added => fleet.push(app(&format!("b{number}"), 1)),
+                Change::Deleted(which) if fleet.len() > 5 => _ = fleet.remove(which.index(fleet.len())),
+                Change::Deleted(_) => {}
+                Change::Falls(which, health) => which.get_mut(&mut fleet[..]).health = health,
+                Change::AllAreReady => {
+                    fleet.iter_mut().filter(|app| !is_ready(app)).for_each(|app| app.health = Health::Ready(at(now)));
+                }
+                Change::TurnsAreTaken => {
+                    for app in fleet.iter_mut().filter(|app| permitted.contains(&app.uid)) {
+                        (app.revision, app.health) = (Some(2), Health::Waits);
+                    }
+                }
+            }
+        }
+        for _ in 0..10 {
+            now += 100;
+            for app in &mut fleet {
+                app.revision = if permitted.contains(&app.uid) { Some(2) } else { app.revision };
+                app.health = Health::Ready(at(now - 61));
+            }
+            permitted = decided(&fleet, &permitted, now).permitted;
+        }
+        prop_assert!(fleet.iter().all(|app| app.revision == Some(2)), "{fleet:?}");
+    }
+}
