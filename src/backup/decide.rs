@@ -24,8 +24,8 @@ use crate::{
     store::dump::Name,
 };
 
-/// Limits how much the clocks of the nodes may differ.
-const SKEW: SignedDuration = SignedDuration::from_mins(5);
+/// Limits how long the pod of a dump may show later than its Job. Without its report, the dump is not known by name.
+const REPORT: SignedDuration = SignedDuration::from_mins(1);
 
 /// Says why a backup fails whose dump would have to be deleted with it.
 const NOT_RECLAIMED: &str = "a dump stays as long as postgres.backup keeps it: set spec.reclaim to Retain, or spec.parts to [Files], in another ClientAppBackup";
@@ -129,7 +129,7 @@ pub(super) fn decide(
     // The database first: files that were added since are unknown to it, but none that it lists is missing.
     if parts.contains(&BackupPart::Database) && !is_complete(recorded.database.as_ref().map(|made| &made.completed_at))
     {
-        match database(uid, recorded, observed) {
+        match database(uid, recorded, observed, now) {
             Progress::Waits(reason) => return pending(status, reason),
             Progress::Failed(problem) => return failed(status, problem),
             Progress::Runs(made, step, message) => {
@@ -254,10 +254,15 @@ pub(super) fn is_for_upgrade(backup: &ClientAppBackup) -> bool {
         && backup.spec.parts.as_deref() == Some(&[BackupPart::Database])
 }
 
-fn database(uid: &str, recorded: &ClientAppBackupStatus, observed: &Observed) -> Progress<DatabaseBackup> {
+fn database(
+    uid: &str,
+    recorded: &ClientAppBackupStatus,
+    observed: &Observed,
+    now: Timestamp,
+) -> Progress<DatabaseBackup> {
     let began = recorded.database.as_ref();
     match &observed.database {
-        Database::Standalone(Some(found)) => dump(uid, recorded.started_at.as_ref(), found),
+        Database::Standalone(Some(found)) => dump(uid, found, now),
         Database::Percona { cluster: Some(cluster), backup } => {
             let name = format!("{}-{}", cluster.name_any(), short(uid));
             let kind = PerconaPGBackup::kind(&()).into_owned();
@@ -288,7 +293,7 @@ fn database(uid: &str, recorded: &ClientAppBackupStatus, observed: &Observed) ->
     }
 }
 
-fn dump(uid: &str, started: Option<&Time>, found: &Postgresql) -> Progress<DatabaseBackup> {
+fn dump(uid: &str, found: &Postgresql, now: Timestamp) -> Progress<DatabaseBackup> {
     let (name, request) = (found.name_any(), uid.to_owned());
     let made = || DatabaseBackup {
         kind: Postgresql::kind(&()).into_owned(),
@@ -301,12 +306,11 @@ fn dump(uid: &str, started: Option<&Time>, found: &Postgresql) -> Progress<Datab
     let last = status.and_then(|status| status.dump.as_ref());
     match last.filter(|last| last.request == request) {
         Some(last) if last.state == DumpState::Succeeded => {
-            // The newest; an older one if the pod's report is not known yet.
-            let dumps = status.and_then(|status| status.backup.as_ref()).map(|backup| backup.dumps.as_slice());
-            let newest = dumps.unwrap_or_default().iter().filter_map(|dump| Name::parse(&dump.name)).max();
-            let since = started.map_or(Timestamp::MIN, |started| started.0 - SKEW);
-            let dump = newest.filter(|newest| newest.time() >= since).map(|newest| newest.to_string());
-            Progress::Completed(DatabaseBackup { dump, ..made() })
+            let is_reported = last.dump.is_some() || last.completed_at.as_ref().is_none_or(|at| at.0 + REPORT <= now);
+            match is_reported {
+                true => Progress::Completed(DatabaseBackup { dump: last.dump.clone(), ..made() }),
+                false => Progress::Runs(made(), None, format!("which dump Job {} has made is not known yet", last.job)),
+            }
         }
         Some(last) if last.state == DumpState::Failed => Progress::Failed(
             last.message.clone().unwrap_or_else(|| format!("the dump of Postgresql {name} has failed")),

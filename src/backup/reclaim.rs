@@ -1,6 +1,7 @@
 //! Deletes what a backup has made, once its object is deleted with `reclaim: Delete`: the PerconaPGBackup that is recorded and has its
 //! uid, and the archive whose snapshot has its uid. A decision (pure), and an **effect**.
 
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::{batch::v1::Job, core::v1::Namespace};
 use kube::{Api, Resource as _, ResourceExt as _};
 
@@ -18,6 +19,7 @@ use crate::{
     },
     deletion::{self, Destroyer},
     platform::{
+        clock,
         operator_image::OperatorImage,
         run_once::{Error, Run, RunContext, create, running},
     },
@@ -55,13 +57,19 @@ fn job_of(of: &BackupSubject, uid: &str) -> String {
     archive_job::name(&of.name, &format!("f{}", short(uid)))
 }
 
+/// Limits how long a restore in another namespace is waited for: whoever has made it must not keep the archive for ever.
+const PATIENCE: SignedDuration = SignedDuration::from_hours(24);
+
 /// Returns true if a restore may need what a backup of this object has made: it is of the same app, or reads its archives. **Pure.**
-fn needs(restore: &ClientAppRestore, namespace: &str, of: &BackupSubject) -> bool {
+fn needs(restore: &ClientAppRestore, namespace: &str, of: &BackupSubject, now: Timestamp) -> bool {
     let is_of_app = restore.spec.of == *of || restore.spec.subject() == *of;
     // The bucket of another app is not known here: whatever ends alike is waited for.
     let path = restore.spec.files.as_ref().and_then(|files| files.path.as_ref());
     let reads = |path: &String| FilesBackup::is_path_of(path, namespace, &of.name);
-    restore.namespace().as_deref() == Some(namespace) && is_of_app || path.is_some_and(reads)
+    let is_here = restore.namespace().as_deref() == Some(namespace);
+    let started = restore.status.as_ref().and_then(|status| status.started_at.as_ref());
+    let is_recent = started.is_none_or(|started| now.duration_since(started.0) < PATIENCE);
+    is_here && is_of_app || (is_here || is_recent) && path.is_some_and(reads)
 }
 
 /// Decides what follows for the deleted backup with this uid. **Pure.**
@@ -172,7 +180,7 @@ async fn left<'a>(
         return Ok(Left { is_namespace_leaving: true, ..Left::default() });
     }
     // Apps of other namespaces may read the archive, too.
-    let restore = running(Api::all(client.clone()), |restore| needs(restore, namespace, of)).await?;
+    let restore = running(Api::all(client.clone()), |restore| needs(restore, namespace, of, clock::now())).await?;
     let mut left = Left { restore, ..Left::default() };
     left.image = ctx.parts.image.as_deref();
     if let Some(made) = recorded.database.as_ref().filter(|made| made.kind == PerconaPGBackup::kind(&())) {
@@ -242,8 +250,16 @@ mod tests {
             ("it reads another's", "ns", reads("prod/ns/gamma.files"), false),
             ("whose name ends alike", "ns", reads("prod/my-ns/acme.files"), false),
         ] {
-            let restore = of(json!({"metadata": {"name": "r", "namespace": namespace}, "spec": spec}));
-            assert_eq!(needs(&restore, "ns", &of(json!({"name": "acme"}))), expected, "{what}");
+            let needed = |spec: &Value, started: &str| {
+                let status = json!({"phase": "Running", "startedAt": started});
+                let restore =
+                    of(json!({"metadata": {"name": "r", "namespace": namespace}, "spec": spec, "status": status}));
+                let now = "2026-01-31T03:00:00Z".parse().unwrap();
+                needs(&restore, "ns", &of(json!({"name": "acme"})), now)
+            };
+            assert_eq!(needed(&spec, "2026-01-30T03:00:01Z"), expected, "{what}");
+            // One that never ends.
+            assert_eq!(needed(&spec, "2026-01-30T03:00:00Z"), expected && namespace == "ns", "{what}, for a day");
         }
     }
 

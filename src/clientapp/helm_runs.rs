@@ -141,6 +141,8 @@ struct Slots {
     queue: BTreeSet<(SignedDuration, Key)>,
     /// When an app got its last slot, in the same measure.
     ran: HashMap<Key, SignedDuration>,
+    /// When an app of a namespace got the last slot: a user who deletes and creates apps does not change this.
+    served: HashMap<String, SignedDuration>,
     offers: HashSet<Key>,
     taken: Vec<Key>,
 }
@@ -159,7 +161,10 @@ impl Slots {
 
     /// A slot is given back, or an offer was not taken: the next app in the queue that is offered it.
     fn passed_on(&mut self) -> Option<Key> {
-        let next = self.queue.iter().find(|(_, queued)| self.has_room(&queued.namespace)).cloned();
+        // The namespace that helm ran for longest ago comes first, so that one with many apps holds up no other; in it, the app that has
+        // waited longest.
+        let queued = self.queue.iter().filter(|(_, queued)| self.has_room(&queued.namespace));
+        let next = queued.min_by_key(|(_, queued)| self.served.get(&queued.namespace)).cloned();
         let Some(next) = next else {
             self.free += 1;
             return None;
@@ -272,6 +277,7 @@ impl HelmRuns {
         }
         slots.taken.push(key.clone());
         slots.ran.insert(key.clone(), now);
+        slots.served.insert(key.namespace.clone(), now);
         Some(Slot { runs: self.clone(), work, key: key.clone() })
     }
 
@@ -474,6 +480,27 @@ mod tests {
         drop(runs.offer(&key("b")));
         assert_eq!(sender(&receiver), ["a"]);
         assert!(!runs.is_under_way(&key("b")) && runs.is_under_way(&key("a")), "the slot is offered to the last");
+    }
+
+    #[test]
+    fn a_namespace_with_many_apps_holds_up_no_other() {
+        let (runs, receiver) = runs(1);
+        let of = |namespace: &str, name: &str| Key::new(namespace, name);
+        let wait = |key: Key, hours: i64| {
+            assert!(runs.slot(Work::Change, &key, SignedDuration::from_hours(hours)).is_none());
+        };
+        let mut taken = runs.slot(Work::Change, &of("many", "a"), NOT_YET).unwrap();
+        wait(of("many", "b"), 9);
+        wait(of("many", "c"), 8);
+        wait(of("one", "d"), 1);
+        wait(of("two", "e"), 0);
+        for (namespace, name) in [("one", "d"), ("two", "e"), ("many", "b"), ("many", "c")] {
+            drop(taken);
+            assert_eq!(sender(&receiver), [name]);
+            taken = runs.slot(Work::Change, &of(namespace, name), NOT_YET).unwrap();
+            // Not even with apps that are created again.
+            runs.forget(&of("many", "a"));
+        }
     }
 
     #[test]

@@ -345,6 +345,8 @@ pub struct DumpRecord {
     pub job: String,
     /// Progress of the dump.
     pub state: DumpState,
+    /// Name of the dump, from the report of the Job's pod.
+    pub dump: Option<String>,
     /// When the Job started.
     pub started_at: Option<Time>,
     /// When the Job ended.

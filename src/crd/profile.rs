@@ -155,6 +155,9 @@ pub struct RolloutStatus {
     /// The ClientApps that have failed with the revision, as `namespace/name`; at most ten.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failed: Vec<String>,
+    /// The ClientApps that the next wave waits for, because they are not Ready with the revision yet; at most ten.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub awaited: Vec<String>,
     /// The ClientApps that do not count, because they are suspended or wait for an approval; at most ten. They get the revision last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub not_counted: Vec<String>,

@@ -42,6 +42,8 @@ use crate::crd::{
 
 /// Limits how often one that runs is looked at: after a tenth of the time that it has taken so far, within these limits.
 const LOOKS: RangeInclusive<Duration> = Duration::from_secs(3)..=Duration::from_secs(30);
+/// The same of one that is deleted and stays, perhaps for ever: each look lists the restores of all namespaces.
+const LOOKS_AT_DELETED: RangeInclusive<Duration> = Duration::from_secs(3)..=Duration::from_secs(600);
 
 /// A kind of objects that are carried out once.
 pub(crate) trait RunOnce: Clone + Debug + Sized + Send + Sync + 'static {
@@ -218,7 +220,9 @@ impl<K: RunOnce> Reconciler for RunContext<K> {
             true if run.has_finalizer(RUN_FINALIZER) => Action::requeue(Duration::ZERO),
             true => Action::await_change(),
             false if waits => Action::await_change(),
-            false => Action::requeue(look_in(run.meta().creation_timestamp.as_ref().map(|at| at.0), clock::now())),
+            false => {
+                Action::requeue(look_in(LOOKS, run.meta().creation_timestamp.as_ref().map(|at| at.0), clock::now()))
+            }
         })
     }
 }
@@ -234,7 +238,11 @@ async fn released<K: RunOnce>(ctx: &RunContext<K>, run: &Run<'_, K>) -> Result<A
             let status = run.recorded_status.clone();
             write(ctx, run, Ok(&Outcome { status, ready: Verdict::no(K::RUNNING, why), step: None })).await?;
         }
-        return Ok(Action::requeue(look_in(run.meta().creation_timestamp.as_ref().map(|at| at.0), clock::now())));
+        return Ok(Action::requeue(look_in(
+            LOOKS,
+            run.meta().creation_timestamp.as_ref().map(|at| at.0),
+            clock::now(),
+        )));
     }
     let removed = run.remove_finalizer(&ctx.parts.client, RUN_FINALIZER).await;
     removed.map(after_finalizer).map_err(Error::api(format!("remove the finalizer of {}", run.key)))
@@ -252,7 +260,7 @@ async fn reclaimed<K: RunOnce>(ctx: &RunContext<K>, run: &Run<'_, K>) -> Result<
             Ok(Some(ready)) => {
                 write(ctx, run, Ok(&Outcome { status: run.recorded_status.clone(), ready, step: None })).await?;
                 let deleted = run.meta().deletion_timestamp.as_ref();
-                return Ok(Action::requeue(look_in(deleted.map(|at| at.0), clock::now())));
+                return Ok(Action::requeue(look_in(LOOKS_AT_DELETED, deleted.map(|at| at.0), clock::now())));
             }
             Err(error) => {
                 write(ctx, run, Err(&error)).await?;
@@ -281,7 +289,7 @@ where
     let listed = api.list(&ListParams::default()).await;
     let listed = listed.map_err(Error::api(format!("list {}", O::plural(&()))))?;
     let runs = |object: &&O| is_of(object) && object.status().and_then(RunStatus::phase) == Some(BackupPhase::Running);
-    Ok(listed.items.iter().find(runs).map(ResourceExt::name_any))
+    Ok(listed.items.iter().find(runs).map(|object| key_of(object).to_string()))
 }
 
 /// Creates an object, unless one of its name exists.
@@ -351,9 +359,9 @@ fn comes_later<K: RunOnce>(ctx: &RunContext<K>, object: &Guard<K::Object>) -> bo
 }
 
 /// Returns when one that was created then is looked at again.
-fn look_in(created: Option<Timestamp>, now: Timestamp) -> Duration {
-    let age = created.and_then(|created| Duration::try_from(now.duration_since(created)).ok()).unwrap_or_default();
-    (age / 10).clamp(*LOOKS.start(), *LOOKS.end())
+fn look_in(looks: RangeInclusive<Duration>, since: Option<Timestamp>, now: Timestamp) -> Duration {
+    let age = since.and_then(|since| Duration::try_from(now.duration_since(since)).ok()).unwrap_or_default();
+    (age / 10).clamp(*looks.start(), *looks.end())
 }
 
 /// Writes the status unless it is unchanged, and publishes an event when the object has ended. `false`: the object is gone.
@@ -445,9 +453,9 @@ mod tests {
         let created: Timestamp = "2026-01-31T04:00:00Z".parse().unwrap();
         for (later, expected) in [(0, 3), (20, 3), (100, 10), (400, 30), (100_000, 30), (-50, 3)] {
             let now = created + jiff::SignedDuration::from_secs(later);
-            assert_eq!(look_in(Some(created), now), Duration::from_secs(expected), "{later}");
+            assert_eq!(look_in(LOOKS, Some(created), now), Duration::from_secs(expected), "{later}");
         }
-        assert_eq!(look_in(None, created), Duration::from_secs(3));
+        assert_eq!(look_in(LOOKS, None, created), Duration::from_secs(3));
     }
 
     /// The next leader tells what it finds.

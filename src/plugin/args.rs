@@ -137,8 +137,8 @@ Examples:
     /// Adopt the data retained from an earlier ClientApp of the same name.
     #[command(after_help = "Example:\n  kubectl clientapp adopt acme --wait")]
     Adopt(Awaited),
-    /// Back up ClientApps now, one after the other: the database, as a dump or a PerconaPGBackup, and with
-    /// `spec.persistence.backup` an archive of the app's files.
+    /// Back up ClientApps now, one after the other: the database, as a dump, a PerconaPGBackup or a Backup of
+    /// CloudNativePG, and with `spec.persistence.backup` an archive of the app's files.
     #[command(after_help = "\
 Examples:
   kubectl clientapp backup acme --wait
@@ -422,7 +422,8 @@ pub(crate) struct Restore {
     /// Name of a ClientAppBackup: restore all that it has.
     #[arg(long, value_name = "NAME", conflicts_with_all = ["from", "time", "store", "files", "only_files", "to"])]
     pub(crate) backup: Option<String>,
-    /// Name of a dump or PerconaPGBackup. `latest` means the newest dump with data or, for a PerconaPGCluster, the newest archived state.
+    /// Name of a dump, a PerconaPGBackup or, with --to, a Backup of CloudNativePG. `latest` means the newest dump with data, else the
+    /// newest archived state.
     #[arg(long, value_name = "BACKUP", default_value = LATEST)]
     pub(crate) from: String,
     /// Take the dump from the bucket of `spec.postgres.backup.store`.
@@ -442,7 +443,7 @@ pub(crate) struct Restore {
     /// Secret with the password of the repository, under the key `password`. Absent: the app's own.
     #[arg(long, value_name = "SECRET", requires = "encrypted")]
     pub(crate) password_secret: Option<String>,
-    /// Point in time to restore a PerconaPGCluster to, such as 2026-01-31T12:00:00Z.
+    /// Point in time to restore, of a PerconaPGCluster or, with --to, a Cluster of CloudNativePG, such as 2026-01-31T12:00:00Z.
     #[arg(long, value_name = "TIME", conflicts_with = "from")]
     pub(crate) time: Option<Timestamp>,
     /// Create another ClientApp of this name from the backup, and leave this one as it is.

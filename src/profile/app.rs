@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::{
     ResourceExt as _,
@@ -10,7 +11,7 @@ use kube::{
 
 use super::{
     revision::ProfileRevision,
-    waves::{AppView, Health},
+    waves::{AppView, Health, PROGRESS_DEADLINE},
 };
 use crate::{
     crd::{
@@ -26,6 +27,7 @@ pub(super) fn view(
     app: &Guard<ClientApp>,
     (profile, revisions): (&str, &[Arc<ProfileRevision>]),
     canary: Option<&Selector>,
+    now: Timestamp,
 ) -> Option<AppView> {
     let object = app.object.as_ref().ok()?;
     let spec = &object.spec;
@@ -42,7 +44,7 @@ pub(super) fn view(
         revision: has.map(|has| has.number),
         is_canary: canary.is_some_and(|canary| canary.matches(app.labels())),
         is_out: spec.suspend || spec.approval == Approval::Manual,
-        health: status.map_or(Health::Waits, health),
+        health: status.map_or(Health::Waits, |status| health(status, now)),
     })
 }
 
@@ -54,7 +56,7 @@ pub(super) fn canaries(selector: Option<&LabelSelector>) -> Result<Option<Select
     selector.cloned().map(Selector::try_from).transpose().map_err(|error| format!("spec.rollout.canary: {error}"))
 }
 
-fn health(status: &ClientAppStatus) -> Health {
+fn health(status: &ClientAppStatus, now: Timestamp) -> Health {
     let holds = |type_: &str| find(&status.conditions, type_).filter(|found| found.status == "True");
     let since = status.profile_revision.as_ref().and_then(|has| has.ready_since.as_ref());
     match (holds(kind::READY), since) {
@@ -64,14 +66,15 @@ fn health(status: &ClientAppStatus) -> Health {
         (None, _) => {
             let ready = find(&status.conditions, kind::READY);
             let class = ready.and_then(|ready| Reason::parse(&ready.reason)).map(Reason::class);
-            if class == Some(Class::Trouble) { Health::Failed } else { Health::Waits }
+            let is_late =
+                ready.is_some_and(|ready| now.duration_since(ready.last_transition_time.0) >= PROGRESS_DEADLINE);
+            if class == Some(Class::Trouble) || is_late { Health::Failed } else { Health::Waits }
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use jiff::Timestamp;
     use serde_json::{Value, json};
 
     use super::*;
@@ -95,11 +98,13 @@ mod tests {
         let app = serde_json::from_value(object).unwrap();
         let selector = serde_json::from_value(json!({"matchLabels": {"ring": "canary"}})).unwrap();
         let canary = canaries(Some(&selector)).unwrap();
-        view(&app, ("team", &[revision(1), revision(2)]), canary.as_ref())
+        let now = "2026-01-31T03:29:00Z".parse().unwrap();
+        view(&app, ("team", &[revision(1), revision(2)]), canary.as_ref(), now)
     }
 
     fn conditions(ready: (&str, &str), stalled: &str) -> Value {
-        let condition = |type_: &str, status: &str, reason: &str| json!({"type": type_, "status": status, "reason": reason, "message": "", "lastTransitionTime": "2026-01-31T03:00:00Z"});
+        let at = if ready.1 == "Late" { "2026-01-31T02:59:00Z" } else { "2026-01-31T03:00:00Z" };
+        let condition = |type_: &str, status: &str, reason: &str| json!({"type": type_, "status": status, "reason": reason, "message": "", "lastTransitionTime": at});
         json!([condition("Ready", ready.0, ready.1), condition("Stalled", stalled, "Any")])
     }
 
@@ -113,6 +118,8 @@ mod tests {
             (("True", "Ready"), "True", true, Health::Failed),
             (("False", "Upgrading"), "False", false, Health::Waits),
             (("False", "WorkloadsNotReady"), "False", false, Health::Waits),
+            (("False", "Late"), "False", false, Health::Failed),
+            (("True", "Late"), "False", false, Health::Waits),
             (("False", "UpgradeFailed"), "False", false, Health::Failed),
             (("False", "ChartInvalid"), "True", false, Health::Failed),
         ] {

@@ -199,8 +199,8 @@ async fn reconcile(ctx: &ProfileContext, profile: &Reconciling<'_>) -> Result<Ac
         return ctx.refuse(profile, problem).await;
     }
     let name = &profile.key.name;
-    let apps: Vec<AppView> =
-        ctx.apps.store.state().iter().filter_map(|app| app::view(app, (name, &revisions), canaries.as_ref())).collect();
+    let view = |app: &Arc<Guard<ClientApp>>| app::view(app, (name, &revisions), canaries.as_ref(), now);
+    let apps: Vec<AppView> = ctx.apps.store.state().iter().filter_map(view).collect();
     let turns = ctx.profiles.turns_of(profile.uid());
     let none = BTreeSet::new();
     let permitted = if turns.target == target_revision.name { &turns.permitted } else { &none };

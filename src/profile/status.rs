@@ -56,10 +56,9 @@ fn with_conditions(status: ProfileStatus, recorded: &ProfileStatus, ready: Verdi
 fn ready(target: i64, apps: usize, decision: &Decision) -> Verdict {
     let Decision { updated, rollout, wait, .. } = decision;
     let Some(rollout) = rollout else {
-        return Verdict::yes(
-            Reason::RolledOut,
-            format!("revision {target} is that of all {apps} ClientApps that count"),
-        );
+        let others = if *updated < apps { ": the others are suspended or wait for approvals" } else { "" };
+        let message = format!("revision {target} is that of {updated} of {apps} ClientApps{others}");
+        return Verdict::yes(Reason::RolledOut, message);
     };
     let progress = format!(
         "revision {target} has reached {updated} of {apps} ClientApps, wave {} of {}",
@@ -69,7 +68,8 @@ fn ready(target: i64, apps: usize, decision: &Decision) -> Verdict {
     match wait {
         Wait::Nothing => Verdict::no(Reason::RollingOut, progress),
         Wait::NotReady(count) => {
-            Verdict::no(Reason::RollingOut, format!("{progress}: {count} are not Ready with it yet"))
+            let such = rollout.awaited.first().map_or(String::new(), |first| format!(", such as {first}"));
+            Verdict::no(Reason::RollingOut, format!("{progress}: {count} are not Ready with it yet{such}"))
         }
         Wait::Soak(until) => Verdict::no(
             Reason::RollingOut,
@@ -99,8 +99,13 @@ mod tests {
 
     #[test]
     fn what_a_rollout_waits_for_is_said() {
-        let rollout =
-            RolloutStatus { wave: 2, waves: vec![1, 4, 40], failed: vec!["ns/acme".to_owned()], ..Default::default() };
+        let rollout = RolloutStatus {
+            wave: 2,
+            waves: vec![1, 4, 40],
+            failed: vec!["ns/acme".to_owned()],
+            awaited: vec!["ns/beta".to_owned()],
+            ..Default::default()
+        };
         let now = Timestamp::UNIX_EPOCH;
         for (rollout, wait, ready, [reconciling, stalled], message) in [
             (
@@ -108,10 +113,16 @@ mod tests {
                 Wait::Nothing,
                 "RolledOut",
                 ["False", "False"],
-                "revision 3 is that of all 40 ClientApps that count",
+                "revision 3 is that of 4 of 40 ClientApps: the others are suspended or wait for approvals",
             ),
             (Some(&rollout), Wait::Nothing, "RollingOut", ["True", "False"], "wave 2 of 3"),
-            (Some(&rollout), Wait::NotReady(2), "RollingOut", ["True", "False"], ": 2 are not Ready with it yet"),
+            (
+                Some(&rollout),
+                Wait::NotReady(2),
+                "RollingOut",
+                ["True", "False"],
+                ": 2 are not Ready with it yet, such as ns/beta",
+            ),
             (Some(&rollout), Wait::Soak(now), "RollingOut", ["True", "False"], "begins at 1970-01-01T00:00:00Z"),
             (Some(&rollout), Wait::Unavailable(3), "RollingOut", ["True", "False"], "spec.rollout.maxUnavailable"),
             (Some(&rollout), Wait::Paused, "RolloutPaused", ["True", "False"], "spec.rollout.paused is true"),

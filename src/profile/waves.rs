@@ -18,6 +18,9 @@ const SECOND: &str = "10%";
 const SOAK: SignedDuration = SignedDuration::from_mins(1);
 /// Longest `soak`, one week.
 const LONGEST_SOAK: SignedDuration = SignedDuration::from_hours(168);
+/// Limits how long an app that is not Ready with a revision is waited for. As Helm's and Kubernetes' own deadlines, it is longer than a
+/// slow start.
+pub(super) const PROGRESS_DEADLINE: SignedDuration = SignedDuration::from_mins(30);
 /// This many names are listed.
 const NAMED: usize = 10;
 
@@ -41,6 +44,7 @@ pub(super) enum Health {
     Ready(Timestamp),
     /// It is getting there.
     Waits,
+    /// It is in trouble, or has been getting there for longer than [`PROGRESS_DEADLINE`].
     Failed,
 }
 
@@ -87,7 +91,8 @@ pub(super) struct Decision {
 
 /// Decides which apps get the target next.
 ///
-/// A wave opens once all apps that have the target are Ready, and have been for the soak. First come the canaries, then apps that an
+/// A wave opens once all apps that have the target are Ready, and have been for the soak; those that have failed are not waited for, since
+/// enough of them stop the rollout. First come the canaries, then apps that an
 /// earlier rollout has moved, then those that are Ready, by name. Apps that were not Ready before come after the last wave, because they
 /// say nothing about the revision, and those that do not count after them. The way back to the current revision, or an earlier one, is
 /// a single wave.
@@ -118,7 +123,13 @@ pub(super) fn decide(rollout: &Rollout<'_>, now: Timestamp) -> Decision {
     let reached = moved.len() + under_way;
     let wave = sizes.iter().position(|size| *size >= reached.max(1)).unwrap_or_default();
     let failed: Vec<_> = moved.iter().copied().filter(|app| app.health == Health::Failed).collect();
-    let progress = |wave| progress((wave, &sizes), &failed, &waiting_out);
+    let awaited: Vec<_> = moved
+        .iter()
+        .copied()
+        .filter(|app| app.health == Health::Waits)
+        .chain(in_waves.iter().copied().filter(|app| may(&app)))
+        .collect();
+    let progress = |wave| progress((wave, &sizes), [&failed, &awaited, &waiting_out]);
     let stops_at = usize::try_from(spec.stop_at_failures.unwrap_or(1)).unwrap_or(1).max(1);
     // Apps that were not Ready before may fail with it as well.
     let is_stopped = failed.len() >= stops_at && !is_back && !in_waves.is_empty();
@@ -126,7 +137,7 @@ pub(super) fn decide(rollout: &Rollout<'_>, now: Timestamp) -> Decision {
         let wait = if is_stopped { Wait::Stopped(failed.len()) } else { Wait::Paused };
         return Decision { permitted: BTreeSet::new(), updated, rollout: Some(progress(wave)), wait };
     }
-    let (wave, gate) = match gate(&moved, under_way, soak(spec), now) {
+    let (wave, gate) = match gate(&moved, awaited.len(), soak(spec), now) {
         _ if reached < sizes[wave] => (wave, Wait::Nothing),
         Wait::Nothing => ((wave + 1).min(sizes.len() - 1), Wait::Nothing),
         wait => (wave, wait),
@@ -159,14 +170,16 @@ pub(super) fn decide(rollout: &Rollout<'_>, now: Timestamp) -> Decision {
     }
 }
 
-fn progress((wave, sizes): (usize, &[usize]), failed: &[&AppView], out: &[&AppView]) -> RolloutStatus {
+fn progress((wave, sizes): (usize, &[usize]), apps: [&Vec<&AppView>; 3]) -> RolloutStatus {
     let number = |count: usize| i32::try_from(count).unwrap_or(i32::MAX);
-    let names = |apps: &[&AppView]| apps.iter().take(NAMED).map(|app| app.key.to_string()).collect();
+    let [failed, awaited, not_counted] =
+        apps.map(|apps| apps.iter().take(NAMED).map(|app| app.key.to_string()).collect());
     RolloutStatus {
         wave: number(wave + 1),
         waves: sizes.iter().map(|size| number(*size)).collect(),
-        failed: names(failed),
-        not_counted: names(out),
+        failed,
+        awaited,
+        not_counted,
     }
 }
 
@@ -190,11 +203,10 @@ fn is_ready(app: &AppView) -> bool {
     matches!(app.health, Health::Ready(_))
 }
 
-/// Returns what the next wave waits for.
-fn gate(moved: &[&AppView], under_way: usize, soak: SignedDuration, now: Timestamp) -> Wait {
-    let not_ready = moved.iter().filter(|app| !is_ready(app)).count() + under_way;
-    if not_ready > 0 {
-        return Wait::NotReady(not_ready);
+/// Returns what the next wave waits for. Those that have failed are fewer than stop the rollout.
+fn gate(moved: &[&AppView], awaited: usize, soak: SignedDuration, now: Timestamp) -> Wait {
+    if awaited > 0 {
+        return Wait::NotReady(awaited);
     }
     let ready = moved.iter().filter_map(|app| match app.health {
         Health::Ready(since) => Some(since),

@@ -35,10 +35,8 @@ fn with_files() -> Value {
 }
 
 fn postgresql(asked: Value, dump: Value) -> Database {
-    let dumps = json!([
-        {"name": "20260131T035900Z-new", "bytes": 1, "tables": 1},
-        {"name": "20260130T030000Z-old", "bytes": 1, "tables": 1},
-    ]);
+    // A dump by schedule that was made at the same time.
+    let dumps = json!([{"name": "20260131T035959Z-other", "bytes": 1, "tables": 1}]);
     Database::Standalone(Some(of(json!({
         "metadata": {"name": "acme-pg", "namespace": "ns", "uid": "pg-uid"},
         "spec": {"backup": {"request": asked}},
@@ -47,7 +45,8 @@ fn postgresql(asked: Value, dump: Value) -> Database {
 }
 
 fn record(request: &str, state: &str) -> Value {
-    json!({"request": request, "job": "j", "state": state, "message": "dump: it is full"})
+    let dump = (state == "Succeeded").then_some("20260131T035900Z-own");
+    json!({"request": request, "job": "j", "state": state, "dump": dump, "message": "dump: it is full"})
 }
 
 fn cluster(repos: bool, ready: bool) -> Box<PerconaPGCluster> {
@@ -344,10 +343,16 @@ fn what_a_backup_has_made_is_recorded() {
     assert_eq!(began.status.started_at, Some(Time(now())));
     assert_eq!(began.status.database.as_ref().unwrap().name, UID, "before it is made");
     let ended = decide(ME, &spec, &began.status, &observed(postgresql(json!(UID), record(UID, "Succeeded"))), now());
-    assert_eq!(ended.status.database.unwrap().dump.as_deref(), Some("20260131T035900Z-new"));
-    let later = of::<ClientAppBackupStatus>(json!({"startedAt": "2026-02-01T00:00:00Z"}));
-    let ended = decide(ME, &spec, &later, &observed(postgresql(json!(UID), record(UID, "Succeeded"))), now());
-    assert_eq!(ended.status.database.unwrap().dump, None, "its pod has not reported it yet");
+    assert_eq!(ended.status.database.unwrap().dump.as_deref(), Some("20260131T035900Z-own"));
+    // Its pod shows later than its Job, or never.
+    for (ended, expected) in
+        [("2026-01-31T03:59:30Z", BackupPhase::Running), ("2026-01-31T03:59:00Z", BackupPhase::Completed)]
+    {
+        let mut unknown = record(UID, "Succeeded");
+        (unknown["dump"], unknown["completedAt"]) = (json!(null), json!(ended));
+        let next = decide(ME, &spec, &began.status, &observed(postgresql(json!(UID), unknown)), now());
+        assert_eq!((next.status.phase, next.status.database.unwrap().dump), (Some(expected), None), "{ended}");
+    }
 
     let files = ArchivedFiles { job: "j".to_owned(), archive: None, bytes: None, files: None, completed_at: None };
     let reported = reported(&files, Some("20260131T040100Z-20543f14 9 4"));

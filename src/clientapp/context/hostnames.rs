@@ -37,8 +37,20 @@ struct HostnameIndex {
 }
 
 /// When an app claimed a host: by the number of the change, so that a user who may write a status, or has an old app, cannot take
-/// what another app claimed before. The apps of the first list come before all changes, and of these, those that serve the host.
-type Since = (u64, bool);
+/// what another app claimed before. The apps of the first list come before all changes.
+type Since = (u64, Standing);
+
+/// Orders the claims of the first list, whose order before is not known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Standing {
+    /// The app serves the host.
+    Serves,
+    Claims,
+    /// It is suspended, and so was not told whether another app has the host.
+    Suspended,
+    /// Its status says that another app has it.
+    Waits,
+}
 
 #[derive(Clone, Default)]
 struct Claims {
@@ -46,6 +58,7 @@ struct Claims {
     created: Option<Timestamp>,
     /// True if its status says that another app has its host.
     waits: bool,
+    is_suspended: bool,
     /// The host in the spec.
     spec: Option<String>,
     /// The same, if the app serves it according to its status.
@@ -75,6 +88,15 @@ impl Claims {
         (claimed.min(), self.created, &self.uid)
     }
 
+    fn standing(&self, host: &str) -> Standing {
+        match self {
+            _ if self.serves(host) => Standing::Serves,
+            Claims { waits: true, .. } => Standing::Waits,
+            Claims { is_suspended: true, .. } => Standing::Suspended,
+            _ => Standing::Claims,
+        }
+    }
+
     fn serves(&self, host: &str) -> bool {
         self.served.iter().chain(&self.carried).chain(&self.written).any(|served| overlap(served, host))
     }
@@ -99,7 +121,7 @@ impl HostnameIndex {
         let before = before.filter(|before| self.is_listed && before.uid == claims.uid);
         let since = |host: &String| match before.as_ref().and_then(|before| before.since.get(host)) {
             Some(since) => *since,
-            None => (self.number, self.is_listed || !claims.serves(host)),
+            None => (self.number, if self.is_listed { Standing::Claims } else { claims.standing(host) }),
         };
         claims.since = claims.hosts().into_iter().map(|host| (host.clone(), since(host))).collect();
         if claims.waits {
@@ -145,6 +167,7 @@ impl Hostnames {
     pub(crate) fn seen(&self, app: &Guard<ClientApp>) -> Vec<Key> {
         let status = app.status().unwrap_or_default();
         let spec = app.object.as_ref().ok().map(|app| app.spec.hostname.clone());
+        let is_suspended = app.object.as_ref().is_ok_and(|app| app.spec.suspend);
         let url = status.url.as_deref().and_then(|url| url.split_once("://"));
         let served = spec.clone().filter(|host| url.is_some_and(|(_, served)| served == host));
         let waits = find(&status.conditions, kind::READY).is_some_and(|ready| ready.reason == Reason::HostnameConflict);
@@ -157,7 +180,8 @@ impl Hostnames {
         let before = Some(&former).filter(|before| before.uid == uid);
         let written = before.map(|before| before.written.clone()).unwrap_or_default();
         let begins = waits && !before.is_some_and(|before| before.waits);
-        let claims = Claims { uid, created, waits, spec, served, carried, written, since: BTreeMap::new() };
+        let claims =
+            Claims { uid, created, waits, is_suspended, spec, served, carried, written, since: BTreeMap::new() };
         index.put(&key, Some(claims.clone()));
         let changed: BTreeSet<_> = former.hosts().into_iter().chain(claims.hosts()).collect();
         let concerned = |waiter: &&Key| {
@@ -312,6 +336,25 @@ mod tests {
         hostnames.gone(&Key::new("tenants", "new"));
         hostnames.seen(&app("new", "a.example.com", LATE, json!({"url": "https://a.example.com"})));
         assert_eq!(holder("new", "a.example.com"), Some("old".to_owned()));
+    }
+
+    #[test]
+    fn what_the_first_list_shows_outranks_age() {
+        let conflict = |reason: &str| json!({"conditions": [{"type": "Ready", "status": "False", "reason": reason, "message": "", "lastTransitionTime": EARLY}]});
+        for (what, status, suspended) in [
+            ("it was told that another has the host", conflict("HostnameConflict"), false),
+            ("it is suspended, and was told nothing", json!({}), true),
+        ] {
+            let hostnames = Hostnames::default();
+            let mut old = app("old", "a.example.com", EARLY, status);
+            old.object.as_mut().unwrap().spec.suspend = suspended;
+            hostnames.seen(&old);
+            hostnames.seen(&app("new", "a.example.com", LATE, conflict("DatabaseNotReady")));
+            hostnames.listed();
+            let holder =
+                |name: &str| hostnames.holder("a.example.com", name, &Key::new("tenants", name)).map(|key| key.name);
+            assert_eq!((holder("old"), holder("new")), (Some("new".to_owned()), None), "{what}");
+        }
     }
 
     #[test]

@@ -58,6 +58,9 @@ pub(crate) fn record(desired: &Desired, observed: &ObservedPostgresql) -> Option
         },
         // Its pod may show later than the Job.
         (DumpState::Failed, Some(view)) if view.succeeded == Some(false) && has_reason() => refreshed(view),
+        (DumpState::Succeeded, Some(view)) if recorded.dump.is_none() && view.succeeded == Some(true) => {
+            refreshed(view)
+        }
         (DumpState::Failed | DumpState::Succeeded, _) => recorded.clone(),
     })
 }
@@ -83,8 +86,18 @@ fn record_from_job(
             (DumpState::Failed, Some(message))
         }
     };
+    let dump = own_dump(&observed.pods, &job).filter(|_| state == DumpState::Succeeded);
     let (started_at, completed_at) = (view.started.clone(), view.ended.clone());
-    DumpRecord { request: request.to_owned(), job, state, started_at, completed_at, message }
+    DumpRecord { request: request.to_owned(), job, state, dump, started_at, completed_at, message }
+}
+
+/// Returns the dump that the pod of this Job has made, of those that it reports: the one that ends like the pod's name.
+fn own_dump(pods: &[PodView], job: &str) -> Option<String> {
+    pods_of(pods, job).find_map(|pod| {
+        let (_, end) = pod.name.rsplit_once('-')?;
+        let reported = pod.termination_message.as_deref()?.lines().filter_map(parse_dump);
+        reported.map(|dump| dump.name).find(|name| name.rsplit_once('-').is_some_and(|(_, of)| of == end))
+    })
 }
 
 /// Returns the message of a Job's pods, as long as they exist: the result of a success, or why the Job failed.

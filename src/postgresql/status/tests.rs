@@ -243,6 +243,7 @@ fn the_result_of_a_dump_is_published_once() {
             request: request.to_owned(),
             job: "acme-dump-1".to_owned(),
             state,
+            dump: None,
             started_at: None,
             completed_at: None,
             message: message.map(str::to_owned),

@@ -66,7 +66,6 @@ fn a_wave_begins_once_the_one_before_is_ready_for_the_soak() {
     for (health, given, expected) in [
         (Health::Waits, json!({}), Wait::NotReady(1)),
         (Health::Failed, json!({}), Wait::Stopped(1)),
-        (Health::Failed, json!({"stopAtFailures": 2}), Wait::NotReady(1)),
         (Health::Ready(at(NOW - 59)), json!({}), Wait::Soak(at(NOW + 1))),
         (Health::Ready(at(NOW - 59)), json!({"soak": "1h"}), Wait::Soak(at(NOW + 3541))),
         // The clock was set back.
@@ -80,6 +79,11 @@ fn a_wave_begins_once_the_one_before_is_ready_for_the_soak() {
     let mut apps = apps(20, 2);
     apps[0].health = Health::Ready(at(NOW));
     assert_eq!(next(&apps, json!({"soak": "0s"})).0.len(), 18);
+    // As many as may fail hold up none of the others.
+    apps[0].health = Health::Failed;
+    assert_eq!(next(&apps, json!({"stopAtFailures": 2})).0.len(), 18);
+    apps[1].health = Health::Failed;
+    assert_eq!(next(&apps, json!({"stopAtFailures": 2})), (vec![], Wait::Stopped(2)));
 }
 
 #[test]
@@ -96,6 +100,7 @@ fn a_permission_that_nobody_has_taken_counts_and_ends_when_the_rollout_stops() {
     let mut apps = apps(20, 0);
     let decision = decided(&apps, json!({}), &["a07"]);
     assert_eq!((decision.permitted.len(), decision.wait), (1, Wait::NotReady(1)));
+    assert_eq!(decision.rollout.unwrap().awaited, ["ns/a07"]);
     apps[0] = AppView { health: Health::Failed, ..app("a00", 2) };
     let decision = decided(&apps, json!({}), &["a07"]);
     assert_eq!((decision.permitted.len(), decision.wait), (0, Wait::Stopped(1)));

@@ -17,7 +17,8 @@ fn on(request: &str) -> Value {
 
 fn recorded(request: &str, state: DumpState) -> Option<DumpRecord> {
     let job = names::dump("acme", request);
-    Some(DumpRecord { request: request.to_owned(), job, state, started_at: None, completed_at: None, message: None })
+    let request = request.to_owned();
+    Some(DumpRecord { request, job, state, dump: None, started_at: None, completed_at: None, message: None })
 }
 
 fn job(observed: &mut ObservedPostgresql, request: &str, succeeded: Option<bool>) {
@@ -107,6 +108,29 @@ fn a_request_gets_one_dump() {
         assert_eq!(dump.as_ref().map(|dump| (dump.request.as_str(), dump.state)), *after, "{what}");
         assert!(dump.is_none_or(|dump| dump.job == names::dump("acme", &dump.request)), "{what}");
     }
+}
+
+#[test]
+fn a_request_has_the_dump_of_its_own_pod() {
+    let desired = acme(on("one"));
+    let mut observed = settled(&desired);
+    job(&mut observed, "one", Some(true));
+    let of = |observed: &ObservedPostgresql| record(&desired, observed).unwrap().dump;
+    assert_eq!(of(&observed), None);
+    observed.recorded.dump = record(&desired, &observed);
+    assert_eq!(of(&observed), None, "its pod has not shown yet");
+    let reports = "20260131T040000Z-other 5 2\n20260131T035900Z-x7k2p 5 2\n20260130T030000Z-old 5 2";
+    let mut reported = |name: &str, of: &str| {
+        let (job, message) = (Some(of.to_owned()), Some(reports.to_owned()));
+        observed.pods.push(PodView { job, termination_message: message, ..pod(name, "", None) });
+    };
+    reported("acme-backup-1-other", "acme-backup-1");
+    reported(&format!("{}-x7k2p", names::dump("acme", "one")), &names::dump("acme", "one"));
+    let known = of(&observed);
+    assert_eq!(known.as_deref(), Some("20260131T035900Z-x7k2p"));
+    observed.recorded.dump = record(&desired, &observed);
+    observed.pods.clear();
+    assert_eq!(of(&observed), known, "it is recorded");
 }
 
 #[test]
