@@ -374,6 +374,7 @@ fn what_backs_up_a_cluster() {
         (
             "a user's schedule, and no Cluster yet",
             with(|view| {
+                view.parts[0].object = None;
                 let schedule = view.parts[1].object.as_mut().unwrap();
                 (schedule.owner_uid, schedule.app) = (None, None);
                 (view.object, view.recorded_uid) = (None, None);
