@@ -13,7 +13,7 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::ResourceExt as _;
 use kube::api::{Api, ListParams, PostParams};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::database::NIGHTLY;
 use super::images::{Image, Layer, PATH};
