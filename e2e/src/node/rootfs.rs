@@ -14,7 +14,7 @@ use crate::progress::Progress;
 
 /// A root file system.
 #[derive(Clone, Copy)]
-pub(super) struct Root {
+pub(super) struct RootFiles {
     name: &'static str,
     suite: &'static str,
     packages: &'static str,
@@ -22,7 +22,7 @@ pub(super) struct Root {
 }
 
 /// The one that nearly all images share.
-pub(super) const DEBIAN: Root = Root {
+pub(super) const DEBIAN: RootFiles = RootFiles {
     name: "debian",
     suite: "bookworm",
     packages: "busybox-static,ca-certificates,curl,php-cli,php-pgsql,php-redis,postgresql-15,postgresql-client-15,procps,redis-server",
@@ -35,8 +35,8 @@ rm -rf "$1"/var/lib/postgresql/* "$1"/var/cache/apt/* "$1"/var/lib/apt/lists/*
 };
 /// The major version of its PostgreSQL.
 pub(super) const POSTGRES: &str = "15";
-/// With the programs that the sidecar of CloudNativePG's plugin runs, of a release that they know the plugin's options in.
-pub(super) const BARMAN: Root = Root {
+/// The one of the sidecar of CloudNativePG's plugin: its own image has barman 3.19, trixie 3.13, and bookworm only 3.4.
+pub(super) const BARMAN: RootFiles = RootFiles {
     name: "barman",
     suite: "trixie",
     packages: "barman-cli-cloud,python3-boto3,python3-snappy",
@@ -47,8 +47,8 @@ rm -rf "$1"/var/cache/apt/* "$1"/var/lib/apt/lists/*
 const EXCLUDED: [&str; 3] = ["man", "doc", "locale"];
 
 /// Returns the archive, made from Debian's packages if it is not in the cache.
-pub(super) fn ensure(root: Root, progress: &Progress) -> Result<PathBuf> {
-    let Root { name, suite, packages, customize } = root;
+pub(super) fn ensure(root: RootFiles, progress: &Progress) -> Result<PathBuf> {
+    let RootFiles { name, suite, packages, customize } = root;
     let cache = cache::directory()?.join("images");
     let recipe = format!("{suite}\0{packages}\0{customize}\0{EXCLUDED:?}");
     let digest = short(&Sha256::digest(recipe));
