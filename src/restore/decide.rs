@@ -12,7 +12,7 @@ use kube::{Resource as _, ResourceExt as _};
 
 use self::{
     copy::database_of_copy,
-    source::{awaited, dump, sources},
+    source::{awaited, dump, sources, state_of},
 };
 use super::{
     context::Restores,
@@ -501,12 +501,6 @@ fn and_the_database(problem: String, spec: &ClientAppRestoreSpec, recorded: &Cli
         Some(made) => format!("{problem}; the database is restored {} already", state_of(spec, &made.from)),
         None => problem,
     }
-}
-
-/// Says which state of a database is restored, for a sentence that goes on with it.
-fn state_of(spec: &ClientAppRestoreSpec, from: &str) -> String {
-    let time = spec.database.as_ref().and_then(|database| database.time.as_ref());
-    time.map_or_else(|| format!("from {from}"), |time| format!("as of {}", time.0))
 }
 
 /// Says what was restored, and where the former state is.

@@ -12,10 +12,7 @@ use jiff::Timestamp;
 use kube::{Resource as _, ResourceExt as _};
 
 use self::spec::{Names, Source, copied};
-use super::{
-    source::{awaited, dump, sources},
-    state_of,
-};
+use super::source::{awaited, dump, sources, state_of};
 use crate::{
     backup::{archive_job, decide::short, observed::Subject},
     clientapp::spec::database,
