@@ -8,6 +8,7 @@
 //! ```
 
 mod backups;
+mod barman_cloud;
 mod cgroups;
 mod database;
 pub mod files;
@@ -63,6 +64,8 @@ pub enum Part {
     /// An app with a database of CloudNativePG
     #[value(name = "cloudnativepg")]
     CloudNativePg,
+    /// Another one, archived and backed up by CloudNativePG's plugin barman-cloud
+    BarmanCloud,
 }
 
 /// Runs the scenario on a node of its own. Does not return where it can: the process is another program then, whose exit code is the
@@ -80,10 +83,14 @@ pub fn run(options: &Options, progress: &Progress) -> Result<ExitCode> {
     }
     // The node has no network but its own.
     Tools::ensure(progress)?;
-    for extra in [Extra::Kubelet, Extra::CoreDns, Extra::CloudNativePg, Extra::Restic, Extra::Versitygw] {
+    for extra in
+        [Extra::Kubelet, Extra::CoreDns, Extra::CloudNativePg, Extra::BarmanCloud, Extra::Restic, Extra::Versitygw]
+    {
         extra.ensure(progress)?;
     }
-    rootfs::ensure(progress)?;
+    for root in [rootfs::DEBIAN, rootfs::BARMAN] {
+        rootfs::ensure(root, progress)?;
+    }
     crate::operator::binary()?;
 
     let state = tempfile::Builder::new().prefix("clientapp-node-").tempdir()?.keep();
@@ -109,8 +116,7 @@ fn cgroup(process: u32) -> String {
 
 fn run_inside(options: &Options, state: &std::path::Path, progress: &Progress) -> Result<ExitCode> {
     let cgroup = std::env::var(cgroups::VARIABLE).context("the node has no cgroup")?;
-    let debian = rootfs::ensure(progress)?;
-    let node = Node::start(state, &cgroup, &debian, progress)?;
+    let node = Node::start(state, &cgroup, progress)?;
     if options.keep {
         let _surroundings = scenario::Surroundings::start(&node)?;
         return shell(&node);

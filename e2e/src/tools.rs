@@ -42,7 +42,7 @@ pub struct Tools {
 /// A program that only some tests start, and the first of them builds.
 #[derive(Clone, Copy, Debug)]
 pub enum Extra {
-    /// The definition of CloudNativePG's plugin barman-cloud, beside a program that does nothing.
+    /// CloudNativePG's plugin barman-cloud.
     BarmanCloud,
     /// cert-manager's controllers.
     CertManager,
@@ -99,7 +99,7 @@ impl Extra {
         Ok(paths.into_iter().next().expect("the part has one program"))
     }
 
-    /// The objects with which the program is installed: its definitions, and for CloudNativePG all others. Blocks.
+    /// The objects with which the program is installed: its definitions, and for CloudNativePG and its plugin all others. Blocks.
     pub fn manifest(self, progress: &Progress) -> Result<Vec<Value>> {
         Ok(serde_json::from_slice(&fs::read(self.ensure(progress)?.with_file_name(DEFINITIONS))?)?)
     }

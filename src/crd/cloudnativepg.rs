@@ -218,11 +218,18 @@ impl CloudNativePgBackup {
     /// Returns true if it is in the archive of this cluster: a former one of its name has had another.
     pub fn is_of(&self, cluster: &CloudNativePgCluster) -> bool {
         let uid = cluster.metadata.uid.as_deref();
-        let is_its = |owner: &str| uid == Some(owner);
+        self.spec.cluster.name == cluster.name_any() && uid.is_some_and(|uid| self.cluster_uid() == Some(uid))
+    }
+
+    /// Returns the uid of its cluster: of what the plugin has recorded, or of the owner. `None`: neither says it.
+    pub fn cluster_uid(&self) -> Option<&str> {
         let recorded = self.status.as_ref().and_then(|status| status.plugin_metadata.get("clusterUID"));
-        self.spec.cluster.name == cluster.name_any()
-            && (self.owner_references().iter().any(|owner| is_its(&owner.uid))
-                || recorded.is_some_and(|recorded| is_its(recorded)))
+        let owner = || {
+            self.owner_references()
+                .iter()
+                .find(|owner| owner.kind == "Cluster" && owner.api_version.starts_with("postgresql.cnpg.io/"))
+        };
+        recorded.map(String::as_str).or_else(|| owner().map(|owner| owner.uid.as_str()))
     }
 
     /// Returns its phase; empty until CloudNativePG has seen it.

@@ -12,7 +12,7 @@ use kube::{Resource as _, ResourceExt as _};
 
 use self::{
     copy::database_of_copy,
-    source::{awaited, dump, sources},
+    source::{awaited, dump, sources, state_of},
 };
 use super::{
     context::Restores,
@@ -123,7 +123,7 @@ pub(super) fn decide(
         match files(me, spec, made, observed) {
             Progress::Waits(why) => return running(status, why, None, now),
             Progress::Failed(problem) => {
-                let problem = and_the_database(problem, recorded) + &approval(&status, observed);
+                let problem = and_the_database(problem, spec, recorded) + &approval(&status, observed);
                 return failed(status, problem);
             }
             Progress::Runs(made, step, message) => {
@@ -136,7 +136,7 @@ pub(super) fn decide(
     }
     let message = match (&observed.subject, is_copied(spec, recorded)) {
         (Subject::App(app), true) => copy::told(spec, &status, app),
-        _ => format!("{of} is restored: {}{}", told(&status, observed), approval(&status, observed)),
+        _ => format!("{of} is restored: {}{}", told(spec, &status, observed), approval(&status, observed)),
     };
     let status =
         ClientAppRestoreStatus { phase: Some(BackupPhase::Completed), completed_at: Some(Time(now)), ..status };
@@ -496,23 +496,23 @@ pub(super) fn is_untouched(job: &ArchiveJob) -> bool {
 }
 
 /// Completes the message of a failure by what has become of the database.
-fn and_the_database(problem: String, recorded: &ClientAppRestoreStatus) -> String {
+fn and_the_database(problem: String, spec: &ClientAppRestoreSpec, recorded: &ClientAppRestoreStatus) -> String {
     match recorded.database.as_ref().filter(|made| made.completed_at.is_some()) {
-        Some(made) => format!("{problem}; the database is restored from {} already", made.from),
+        Some(made) => format!("{problem}; the database is restored {} already", state_of(spec, &made.from)),
         None => problem,
     }
 }
 
 /// Says what was restored, and where the former state is.
-fn told(status: &ClientAppRestoreStatus, observed: &Observed) -> String {
+fn told(spec: &ClientAppRestoreSpec, status: &ClientAppRestoreStatus, observed: &Observed) -> String {
     let database = status.database.as_ref().map(|made| match (&observed.database, &made.backup) {
         (Database::Standalone(Some(_)), _) => {
             format!("the database from dump {}; the former one is in former.{} on its volume", made.from, made.name)
         }
         (_, Some(backup)) => {
-            format!("the database from {}; the former state is in PerconaPGBackup {backup}", made.from)
+            format!("the database {}; the former state is in PerconaPGBackup {backup}", state_of(spec, &made.from))
         }
-        (_, None) => format!("the database from {}", made.from),
+        (_, None) => format!("the database {}", state_of(spec, &made.from)),
     });
     let files = status.files.as_ref().map(|made| {
         let former = format!(".clientapp-restore.former.{}", made.archive);

@@ -12,7 +12,7 @@ use kube::api::Api;
 
 use super::files::{self, ADDRESS, CONTAINERD_SOCKET, DIRECTORY, NAME, SERVICES, path};
 use super::images::{self, Image, Layer};
-use super::{volumes, workloads};
+use super::{barman_cloud, rootfs, volumes, workloads};
 use crate::background::Background;
 use crate::lab;
 use crate::plane::certs::Authority;
@@ -43,11 +43,12 @@ pub struct Node {
 }
 
 impl Node {
-    /// Starts it, with all images, and blocks until pods run. `state`: its directory outside. `root`: the images' root file system.
-    pub(super) fn start(state: &Path, cgroup: &str, root: &Path, progress: &Progress) -> Result<Self> {
+    /// Starts it, with all images, and blocks until pods run. `state`: its directory outside.
+    pub(super) fn start(state: &Path, cgroup: &str, progress: &Progress) -> Result<Self> {
         let tools = Tools::ensure(progress)?;
         let kubelet = Extra::Kubelet.ensure(progress)?;
         let coredns = Extra::CoreDns.ensure(progress)?;
+        let [root, barman] = [rootfs::ensure(rootfs::DEBIAN, progress)?, rootfs::ensure(rootfs::BARMAN, progress)?];
         let task = progress.task("starting the node");
         enter(state)?;
         let authority = files::write(cgroup)?;
@@ -66,8 +67,9 @@ impl Node {
         node.serve("etcd", &node.tools.etcd, etcd())?;
         node.serve("kube-apiserver", &node.tools.kube_apiserver, kube_apiserver())?;
         task.message("importing images");
-        let debian = Layer::of(root)?;
-        let mut all = workloads::images(&debian, root, &node.tools)?;
+        let debian = Layer::of(&root)?;
+        let mut all = workloads::images(&debian, &root, &node.tools)?;
+        all.extend(barman_cloud::images(&barman)?);
         all.push(images::pause(&debian));
         all.push(Image {
             names: vec!["node.local/coredns:1".to_owned()],
@@ -119,6 +121,24 @@ impl Node {
         let server = server.with_context(|| format!("the node has no {name}"))?;
         server.kill()?;
         server.start_again(&path("log"), 0)
+    }
+
+    /// Kills a server while something runs, and starts it again.
+    pub(super) async fn without(
+        &self,
+        name: &'static str,
+        runs: impl AsyncFnOnce() -> Result<String>,
+    ) -> Result<String> {
+        let stopped = {
+            let mut servers = server::all(&self.servers);
+            let at = servers.iter().position(|server| server.name() == name);
+            let mut stopped = servers.remove(at.with_context(|| format!("the node has no {name}"))?);
+            stopped.kill()?;
+            stopped
+        };
+        let said = runs().await;
+        self.start_server(stopped.into_recipe())?;
+        said
     }
 
     fn serve(&self, name: &'static str, program: &Path, arguments: Vec<String>) -> Result<()> {

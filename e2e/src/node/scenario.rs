@@ -13,7 +13,7 @@ use super::files::ADDRESS;
 use super::inside::{Node, client};
 use super::steps::Steps;
 use super::tenant::Tenant;
-use super::{Part, backups, database, network, operator, policies, storage};
+use super::{Part, backups, barman_cloud, database, network, operator, policies, storage};
 use crate::background::Background;
 use crate::charts::{DEFAULT, MAJOR, PATCH};
 use crate::front::Front;
@@ -88,11 +88,17 @@ pub(super) async fn run(node: &Node, steps: &mut Steps, only: &[Part]) -> Result
     if has(Part::Database) {
         database::run(node, &client, steps).await?;
     }
-    if has(Part::CloudNativePg) {
+    if has(Part::CloudNativePg) || has(Part::BarmanCloud) {
         steps.step("CloudNativePG's operator", async || install_cloudnativepg(node, &client).await).await?;
+    }
+    if has(Part::CloudNativePg) {
         let tenant =
             Tenant { node, client: client.clone(), namespace: "tenant-orders", app: "orders", restricted: false };
         with_cloudnativepg(&tenant, steps).await?;
+    }
+    if has(Part::BarmanCloud) {
+        let tenant = Tenant { node, client: client.clone(), namespace: "tenant-shop", app: "shop", restricted: true };
+        barman_cloud::run(&tenant, steps).await?;
     }
     steps.step("memory of the operator's pods", async || operator::memory(&client).await).await
 }

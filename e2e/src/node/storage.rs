@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::net::TcpStream;
+use std::path::PathBuf;
 
 use anyhow::Result;
 use k8s_openapi::api::core::v1::Secret;
@@ -17,7 +18,7 @@ use crate::progress::Progress;
 use crate::tools::Extra;
 
 const PORT: u16 = 9000;
-const BUCKET: &str = "archives";
+pub(super) const BUCKET: &str = "archives";
 /// The Secrets of a namespace that uses it.
 const CREDENTIALS: &str = "bucket";
 const AUTHORITY: &str = "bucket-authority";
@@ -40,7 +41,17 @@ pub(super) fn serve(node: &Node) -> Result<()> {
     let keys = [("ROOT_ACCESS_KEY", ACCESS_KEY), ("ROOT_SECRET_KEY", SECRET_KEY)];
     let environment = keys.map(|(name, value)| (name, value.to_owned())).to_vec();
     node.start_server(Recipe { name: "versitygw", program, arguments, environment })?;
+    answers(node)
+}
+
+/// Waits until it answers.
+pub(super) fn answers(node: &Node) -> Result<()> {
     node.wait_for("the storage answers", "versitygw", async || TcpStream::connect((ADDRESS, PORT)).is_ok())
+}
+
+/// Returns the directory with all buckets.
+pub(super) fn objects() -> PathBuf {
+    path("storage").join("objects")
 }
 
 /// Creates the Secrets that its use needs in a namespace, and returns the `store` of a spec there. `restore_to`: the Postgresql that
@@ -64,6 +75,6 @@ pub(super) async fn store(client: &Client, namespace: &str, restore_to: Option<&
 
 /// Returns the number of snapshots in a repository of the bucket.
 pub(super) fn snapshots(repository: &str) -> usize {
-    let directory = path("storage").join("objects").join(BUCKET).join(repository).join("snapshots");
+    let directory = objects().join(BUCKET).join(repository).join("snapshots");
     fs::read_dir(directory).map_or(0, Iterator::count)
 }

@@ -37,7 +37,12 @@ impl Tenant<'_> {
     }
 
     /// Creates the app, and waits until it is ready.
-    pub(super) async fn create_app(&self, chart: &str, mut postgres: Value) -> Result<String> {
+    pub(super) async fn create_app(&self, chart: &str, postgres: Value) -> Result<String> {
+        self.create_with(chart, postgres, json!({})).await
+    }
+
+    /// Creates the app with more in its spec, and waits until it is ready.
+    pub(super) async fn create_with(&self, chart: &str, mut postgres: Value, more: Value) -> Result<String> {
         postgres["version"] = json!(POSTGRES);
         let mut app = json!({
             "apiVersion": "apps.bnerd-operator.local/v1alpha1", "kind": "ClientApp", "metadata": {"name": self.app},
@@ -57,6 +62,7 @@ impl Tenant<'_> {
                 "securityContext": confined(),
             }});
         }
+        json_patch::merge(&mut app["spec"], &more);
         self.apps().create(&PostParams::default(), &serde_json::from_value(app)?).await?;
         self.ready().await
     }

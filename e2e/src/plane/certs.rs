@@ -67,6 +67,18 @@ impl Authority {
     }
 }
 
+impl Identity {
+    /// A certificate that is its own authority, as cert-manager's issuer `selfSigned` makes them, for a server or a client of this name.
+    pub(crate) fn self_signed(called: &str) -> Result<Self> {
+        let key = KeyPair::generate()?;
+        let mut params = CertificateParams::new(vec![called.to_owned()])?;
+        params.distinguished_name = name(called, None);
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        Ok(Self { certificate: params.self_signed(&key)?.pem(), key: key.serialize_pem() })
+    }
+}
+
 /// The key pair for service account tokens: private and public key, PEM.
 pub(crate) fn token_keys() -> Result<(String, String)> {
     let key = KeyPair::generate()?;

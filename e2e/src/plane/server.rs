@@ -80,6 +80,10 @@ impl Server {
         self.recipe.name
     }
 
+    pub(crate) fn into_recipe(self) -> Recipe {
+        self.recipe
+    }
+
     pub(crate) fn start_again(&mut self, directory: &Path, group: i32) -> Result<()> {
         *self = Self::start(self.recipe.clone(), directory, group)?;
         Ok(())

@@ -269,7 +269,7 @@ pub(super) const CLOUDNATIVEPG: Part = Part {
     sources: Sources { definitions: Some("releases/cnpg-1.30.0.yaml"), ..PURE_GO },
 };
 
-/// The definition of CloudNativePG's plugin barman-cloud, of the tests of its backups.
+/// CloudNativePG's plugin barman-cloud, of the node, and its definition, of the tests of its backups.
 pub(super) const BARMAN_CLOUD: Part = Part {
     name: "barman-cloud",
     module: "github.com/cloudnative-pg/plugin-barman-cloud",
@@ -277,12 +277,12 @@ pub(super) const BARMAN_CLOUD: Part = Part {
     go_sum: include_str!("../../tools/barman-cloud/go.sum"),
     stamps: &[],
     any_patch: false,
-    programs: &[Program { name: "barman-cloud", package: ".", version: &[] }],
-    sources: Sources {
-        main: Some(include_str!("../../tools/barman-cloud/main.go")),
-        definitions: Some("config/crd/bases"),
-        ..PURE_GO
-    },
+    programs: &[Program {
+        name: "manager",
+        package: "github.com/cloudnative-pg/plugin-barman-cloud/cmd/manager",
+        version: &[],
+    }],
+    sources: Sources { definitions: Some("manifest.yaml"), ..PURE_GO },
 };
 
 /// The agents of a node, of the version of the control plane.

@@ -18,7 +18,9 @@ use crate::{
             volumes::confirm,
         },
         spec::{
-            database::{DatabaseObject, DatabasePart, DatabaseState, DesiredDatabase, DesiredObject, ProviderInfo},
+            database::{
+                DatabaseObject, DatabasePart, DatabaseState, DesiredDatabase, DesiredObject, ProviderInfo, SeenPart,
+            },
             desired::Desired,
             values::DatabaseAddress,
         },
@@ -56,6 +58,9 @@ pub(crate) fn readiness(desired: &Desired, observed: &Observed, now: Timestamp) 
         if let Some(hold) = lost(desired, observed, object, now) {
             return DatabaseReadiness { apply: None, hold: Some(hold) };
         }
+        if let Some(readiness) = others_part(desired, object, view, now) {
+            return readiness;
+        }
         let hold = not_ready(Reason::Provisioning, format!("{what} is being created")).until(now + SAFETY_NET);
         // An earlier database has left volumes, and no backup may be restored over them.
         let source = object.source().filter(|_| recorded_uid.is_none());
@@ -69,14 +74,8 @@ pub(crate) fn readiness(desired: &Desired, observed: &Observed, now: Timestamp) 
         Ok(targets) => targets,
         Err(problem) => return stalled(Reason::RepositoryMismatch, format!("{what}{problem}")),
     };
-    let is_foreign =
-        |part: &&PartView| part.object.as_ref().is_some_and(|found| !found.is_of(&desired.key.name, &existing.uid));
-    if let Some(PartView { kind, .. }) = view.parts.iter().find(is_foreign) {
-        let message = format!(
-            "{kind} {} exists and is not of this {what}: it is not taken over; delete it, unless it goes with a former one",
-            object.name
-        );
-        return stalled(Reason::DatabaseNotOurs, message);
+    if let Some(readiness) = others_part(desired, object, view, now) {
+        return readiness;
     }
     let is_restoring = matches!(existing.state, DatabaseState::Restoring(_));
     let digest = object.document(&targets).digest;
@@ -136,6 +135,34 @@ fn unserved_part(parts: &[PartView], what: &str) -> Option<DatabaseReadiness> {
             Some(stalled(Reason::AccessDenied, format!("{kind} of {what} cannot be looked for: {sentence}")))
         }
     })
+}
+
+/// Returns why what backs up the database cannot be made: an object of its name is another's. One that is only read may be anyone's.
+fn others_part(
+    desired: &Desired,
+    object: &DesiredObject,
+    view: &DatabaseView,
+    now: Timestamp,
+) -> Option<DatabaseReadiness> {
+    let app = &desired.key.name;
+    let uid = view.object.as_ref().map(|existing| existing.uid.as_str());
+    let is_others = |found: &SeenPart| match uid {
+        Some(uid) => !found.is_of(app, uid),
+        None => found.owner_uid.is_some() || found.app.as_ref() != Some(app),
+    };
+    let found = |part: &'_ PartView| Some((part.kind, part.object.clone().filter(is_others)?));
+    let (kind, found) = view.parts.iter().filter(|_| object.makes_parts()).find_map(found)?;
+    let (name, what) = (&object.name, object.described());
+    if found.app.as_ref() == Some(app) {
+        let message =
+            format!("{kind} {name} of a former {what} is still there: it goes with that; if it stays, delete it");
+        let hold = Some(not_ready(Reason::Deleting, message).until(now + SAFETY_NET));
+        return Some(DatabaseReadiness { apply: None, hold });
+    }
+    let message = format!(
+        "{kind} {name} exists and is not of {what}: it is not taken over; name the ClientApp otherwise, or delete that if nothing uses it"
+    );
+    Some(stalled(Reason::DatabaseNotOurs, message))
 }
 
 /// Returns why no database is created in the place of one that was in use and is gone with its data: the app would go on with an empty

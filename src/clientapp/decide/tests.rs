@@ -342,6 +342,7 @@ fn what_backs_up_a_cluster() {
     const APPLIED: &str = "postgres in a repository";
     const NO_KIND: &str = "hold PostgresReady/DependencyMissing!";
     const OTHERS: &str = "hold PostgresReady/DatabaseNotOurs!";
+    const GOES: &str = "hold PostgresReady/Deleting";
     fn store_of(view: &mut DatabaseView) -> &mut SeenPart {
         view.parts[0].object.as_mut().unwrap()
     }
@@ -364,10 +365,48 @@ fn what_backs_up_a_cluster() {
         ("a store of an earlier spec", with(|view| store_of(view).digest = Some("d".into())), APPLIED),
         ("a store that has lost its owner", with(|view| store_of(view).owner_uid = None), ""),
         ("a user's store", with(|view| (store_of(view).owner_uid, store_of(view).app) = (None, None)), OTHERS),
-        ("a former Cluster's store", with(|view| store_of(view).owner_uid = Some("former".into())), OTHERS),
+        ("a former Cluster's store", with(|view| store_of(view).owner_uid = Some("former".into())), GOES),
+        (
+            "a store of another Cluster of the user",
+            with(|view| (store_of(view).owner_uid, store_of(view).app) = (Some("theirs".into()), None)),
+            OTHERS,
+        ),
+        (
+            "a user's schedule, and no Cluster yet",
+            with(|view| {
+                view.parts[0].object = None;
+                let schedule = view.parts[1].object.as_mut().unwrap();
+                (schedule.owner_uid, schedule.app) = (None, None);
+                (view.object, view.recorded_uid) = (None, None);
+            }),
+            OTHERS,
+        ),
+        (
+            "a former Cluster's store, and no Cluster yet",
+            with(|view| {
+                store_of(view).owner_uid = Some("former".into());
+                (view.object, view.recorded_uid) = (None, None);
+            }),
+            GOES,
+        ),
     ] {
         row(what, spec.clone(), change, plan);
     }
+    // It is only read: the user's own, from which the Cluster was created.
+    let source = json!({"serverName": "acme-pg-5f0c2c0e", "objectStore": "acme-pg"});
+    let reads =
+        json!({"postgres": {"provider": "cloudnativepg", "version": "17", "cloudnativepg": {"dataSource": source}}});
+    let theirs = |observed: &mut Observed| {
+        let view = &mut observed.prerequisites.database;
+        view.secret = keys(&["username", "password"]);
+        view.parts = vec![PartView {
+            kind: "ObjectStore",
+            availability: Availability::Installed,
+            to_install: "install it",
+            object: Some(SeenPart { app: None, owner_uid: None, digest: None }),
+        }];
+    };
+    row("a user's store that is read", reads, theirs, "");
 }
 
 /// The same readiness for each provider: Percona, standalone, external.

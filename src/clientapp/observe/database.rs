@@ -19,7 +19,7 @@ use crate::{
         },
     },
     crd::{
-        BackupState, ClientAppStatus,
+        ClientAppStatus,
         conditions::{find, kind},
     },
     platform::{key::Key, warnings},
@@ -46,6 +46,7 @@ pub(super) async fn view(
         let about = warnings::group(&key.namespace, kind, name);
         warnings::quoted(warnings, &about, found.progressed)
     });
+    let scheduled = object.as_ref().map(|object| scheduled(ctx, key, object, found.as_ref())).unwrap_or_default();
     Ok(DatabaseView {
         kind: objects.availability(),
         app_uid: uid.to_owned(),
@@ -58,7 +59,7 @@ pub(super) async fn view(
         secret,
         parts: object.as_ref().map_or_else(Vec::new, |object| self::parts(key, object, parts)),
         warnings,
-        scheduled: object.as_ref().map(|object| scheduled(ctx, key, object)).unwrap_or_default(),
+        scheduled,
         reachable: endpoints.as_ref().is_none_or(|slices| slices.group(&service).iter().any(|(_, ready)| *ready)),
     })
 }
@@ -120,19 +121,11 @@ fn parts(key: &Key, object: &DesiredObject, caches: &[PartCache]) -> Vec<PartVie
 }
 
 /// Returns the backups that the database's operator makes by schedule.
-fn scheduled(ctx: &Ctx, key: &Key, object: &DesiredObject) -> ScheduledBackups {
+fn scheduled(ctx: &Ctx, key: &Key, object: &DesiredObject, found: Option<&DatabaseObject>) -> ScheduledBackups {
     let schedules = object.backup_schedules();
     let Some(backups) = ctx.watches.of(object.provider).backups.as_ref().filter(|_| !schedules.is_empty()) else {
         return ScheduledBackups::default();
     };
     let seen = backups.objects.group(&Key::new(&key.namespace, &object.name));
-    let failed = seen.iter().filter(|(_, backup)| backup.progress.0 == BackupState::Failed);
-    let failed =
-        failed.filter_map(|(name, backup)| Some((backup.created?, name.name.clone(), backup.progress.1.clone())));
-    ScheduledBackups {
-        words: object.provider.info().backups,
-        schedules,
-        last_success: seen.iter().filter_map(|(_, backup)| backup.completed).max(),
-        last_failure: failed.max(),
-    }
+    ScheduledBackups::of(found, object.provider.info().backups, schedules, &seen)
 }

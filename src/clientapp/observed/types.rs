@@ -12,11 +12,13 @@ use crate::{
     clientapp::{
         helm_runs::HelmRun,
         spec::{
-            database::{BackupProgress, BackupWords, DatabaseObject, SeenPart},
+            database::{BackupProgress, BackupWords, DatabaseObject, SeenBackup, SeenPart},
             deployer::Deployer,
         },
     },
-    crd::{BackupRecord, ClientAppStatus, InstalledChart, Inventory, Owned, ReleaseObject, Tested, annotation},
+    crd::{
+        BackupRecord, BackupState, ClientAppStatus, InstalledChart, Inventory, Owned, ReleaseObject, Tested, annotation,
+    },
     deletion::permit::DataKind,
     helm::Chart,
     platform::{
@@ -235,6 +237,23 @@ pub(crate) struct ScheduledBackups {
     pub(crate) last_success: Option<Timestamp>,
     /// The last backup that has failed: when it was created, its name and why.
     pub(crate) last_failure: Option<(Timestamp, String, Option<String>)>,
+}
+
+impl ScheduledBackups {
+    /// Returns what the backups of this database say, by name. Those of a former one of its name do not count.
+    pub(crate) fn of(
+        database: Option<&DatabaseObject>,
+        words: Option<BackupWords>,
+        schedules: Vec<String>,
+        all: &[(Key, SeenBackup)],
+    ) -> Self {
+        let its = || all.iter().filter(|(_, backup)| database.is_some_and(|database| backup.is_of(database)));
+        let failed = its().filter(|(_, backup)| backup.progress.0 == BackupState::Failed);
+        let failed =
+            failed.filter_map(|(key, backup)| Some((backup.created?, key.name.clone(), backup.progress.1.clone())));
+        let last_success = its().filter_map(|(_, backup)| backup.completed).max();
+        Self { words, schedules, last_success, last_failure: failed.max() }
+    }
 }
 
 /// A backup, as requested and as observed.

@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use kube::{Resource as _, ResourceExt as _};
 
 use self::spec::{Names, Source, copied};
-use super::source::{awaited, dump, sources};
+use super::source::{awaited, dump, sources, state_of};
 use crate::{
     backup::{archive_job, decide::short, observed::Subject},
     clientapp::spec::database,
@@ -273,7 +273,7 @@ fn cluster(
 /// Says what the other app has, and what is still to be done before it is of use.
 pub(super) fn told(spec: &ClientAppRestoreSpec, status: &ClientAppRestoreStatus, app: &ClientApp) -> String {
     let (other, key) = (app.name_any(), key_of(app));
-    let from = status.database.as_ref().map_or("", |made| &made.from);
+    let state = state_of(spec, status.database.as_ref().map_or("", |made| &made.from));
     let postgres = &app.spec.postgres;
     let host = database::provider(postgres.provider).map(|provider| provider.service(&key)).unwrap_or_default();
     let (has, copy) = match &status.files {
@@ -285,7 +285,7 @@ pub(super) fn told(spec: &ClientAppRestoreSpec, status: &ClientAppRestoreStatus,
         _ => "",
     };
     format!(
-        "ClientApp {other} has the database from {from}{has}, the administrator of {}, and no pods: {copy}{check}set dbhost to {host} in config.php, then set spec.replicas: `kubectl patch clientapp {other} -n {} --type=merge -p '{{\"spec\": {{\"replicas\": null}}}}'`",
+        "ClientApp {other} has the database {state}{has}, the administrator of {}, and no pods: {copy}{check}set dbhost to {host} in config.php, then set spec.replicas: `kubectl patch clientapp {other} -n {} --type=merge -p '{{\"spec\": {{\"replicas\": null}}}}'`",
         spec.of.name, key.namespace
     )
 }

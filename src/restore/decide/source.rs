@@ -110,3 +110,9 @@ pub(super) fn dump(
         }
     })
 }
+
+/// Says which state of a database is restored, for a sentence that goes on with it.
+pub(super) fn state_of(spec: &ClientAppRestoreSpec, from: &str) -> String {
+    let time = spec.database.as_ref().and_then(|database| database.time.as_ref());
+    time.map_or_else(|| format!("from {from}"), |time| format!("as of {}", time.0))
+}

@@ -436,6 +436,20 @@ fn a_cluster_is_backed_up_and_restored() {
 }
 
 #[test]
+fn which_state_of_a_database_is_restored() {
+    for (database, from, expected) in [
+        (json!({"from": "acme-pg-1"}), "acme-pg-1", "from acme-pg-1"),
+        (json!({}), "latest", "from latest"),
+        (json!({"time": "2026-01-31T12:00:00Z"}), "latest", "as of 2026-01-31T12:00:00Z"),
+        // Of a ClientAppBackup.
+        (Value::Null, "acme-pg-1", "from acme-pg-1"),
+    ] {
+        let spec: ClientAppRestoreSpec = of(json!({"of": {"name": "acme"}, "database": database}));
+        assert_eq!(state_of(&spec, from), expected);
+    }
+}
+
+#[test]
 fn one_that_has_begun_keeps_its_time() {
     let observed = Observed { subject: app(json!({})), database: postgresql(json!({})), ..Observed::default() };
     let first = last(&of_database(), &ClientAppRestoreStatus::default(), &observed).status;

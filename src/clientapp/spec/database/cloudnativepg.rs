@@ -20,7 +20,7 @@ use super::{
 use crate::{
     config::Config,
     crd::{
-        BackupState, ClientApp, Guard, Postgres, PostgresProvider, Reason, annotation,
+        BackupState, ClientApp, Guard, Postgres, PostgresProvider, Reason,
         cloudnativepg::{
             self, BACKUP_CRD_NAME, BarmanObjectStore, CLUSTER_LABEL, COMPLETED, COPYING, CRD_NAME, CloudNativePgBackup,
             CloudNativePgCluster, CloudNativePgClusterStatus, CloudNativePgSchedule, FAILED, HIBERNATION,
@@ -184,9 +184,6 @@ impl Provider for CloudNativePg {
         for (field, value) in source.as_object().into_iter().flatten() {
             document["spec"][field] = value.clone();
         }
-        if source.get(EXTERNAL_CLUSTERS).is_some() {
-            document["metadata"]["annotations"][annotation::DATA_SOURCE] = json!("true");
-        }
     }
 
     fn watch(&self, builder: &WatchBuilder<'_, ClientApp>) -> DatabaseCaches {
@@ -268,13 +265,12 @@ fn read(cluster: &CloudNativePgCluster, seen: DatabaseObject) -> DatabaseObject 
         let ways = bootstrap.as_object();
         ways.is_some_and(|ways| !ways.is_empty() && !ways.contains_key("initdb"))
     });
-    // Those of another client stay its own.
-    let others = cluster.spec.external_clusters.as_ref();
-    let others = others.filter(|_| cluster.annotations().contains_key(annotation::DATA_SOURCE));
-    let source = bootstrap.map(|bootstrap| match others {
-        Some(others) => json!({"bootstrap": bootstrap, EXTERNAL_CLUSTERS: others}),
-        None => json!({"bootstrap": bootstrap}),
-    });
+    let external = cluster.spec.external_clusters.as_ref();
+    let source =
+        bootstrap.map(|bootstrap| match external.filter(|external| backups::is_source(&bootstrap, external)) {
+            Some(external) => json!({"bootstrap": bootstrap, EXTERNAL_CLUSTERS: external}),
+            None => json!({"bootstrap": bootstrap}),
+        });
     DatabaseObject {
         targets: backups::seen(cluster),
         backed_up: archiving_failure(cluster),
@@ -306,11 +302,13 @@ fn backup(backup: CloudNativePgBackup) -> CacheEntry<SeenBackup> {
         phase if FAILED.contains(&phase) => BackupState::Failed,
         _ => BackupState::Running,
     };
+    let database_uid = backup.cluster_uid().map(str::to_owned);
     let status = backup.status.unwrap_or_default();
     let seen = SeenBackup {
         progress: (state, status.error.filter(|error| !error.is_empty())),
         created: backup.metadata.creation_timestamp.map(|at| at.0),
         completed: status.stopped_at.map(|at| at.0).filter(|_| state == BackupState::Succeeded),
+        database_uid,
     };
     // A backup that is being deleted does not count.
     let value = backup.metadata.deletion_timestamp.is_none().then_some(seen);

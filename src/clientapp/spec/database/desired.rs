@@ -63,6 +63,11 @@ impl DesiredObject {
         self.provider.part_kinds(&self.request.postgres)
     }
 
+    /// Returns true if [`DesiredObject::parts`] are made once the database exists; otherwise such objects are only read.
+    pub(crate) fn makes_parts(&self) -> bool {
+        !self.part_kinds().is_empty() && self.provider.backs_up(&self.request.postgres)
+    }
+
     /// Returns when the database's own operator makes backups.
     pub(crate) fn backup_schedules(&self) -> Vec<String> {
         self.provider.backup_schedules(&self.request)

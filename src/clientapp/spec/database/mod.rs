@@ -18,7 +18,7 @@ pub(crate) use self::request::BackupLocation;
 use self::request::{DatabaseRequest, USER};
 pub(crate) use self::{
     desired::{DesiredDatabase, DesiredObject},
-    object::{BackupProgress, DatabaseObject, DatabaseState, SeenPart},
+    object::{BackupProgress, DatabaseObject, DatabaseState, SeenBackup, SeenPart},
     provider::{BackupWords, DatabaseCaches, DatabasePart, DeletesByLabel, PartCache, Provider, ProviderInfo, Summary},
     request::BackupTargets,
 };

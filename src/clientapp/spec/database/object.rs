@@ -63,6 +63,16 @@ pub(crate) struct SeenBackup {
     pub(crate) progress: BackupProgress,
     pub(crate) created: Option<Timestamp>,
     pub(crate) completed: Option<Timestamp>,
+    /// uid of the database object that it was made of; `None`: it does not say.
+    pub(crate) database_uid: Option<String>,
+}
+
+impl SeenBackup {
+    /// Returns true if it is of this database, and not of a former one of its name.
+    pub(crate) fn is_of(&self, database: &DatabaseObject) -> bool {
+        // One that does not say is at least not older.
+        self.database_uid.as_ref().map_or_else(|| self.created >= database.created, |uid| *uid == database.uid)
+    }
 }
 
 /// An object that backs up a database, with its name.

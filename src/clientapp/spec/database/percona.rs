@@ -327,6 +327,7 @@ fn backup(backup: PerconaPGBackup) -> CacheEntry<SeenBackup> {
         progress: (state, status.error),
         created: backup.metadata.creation_timestamp.map(|at| at.0),
         completed: status.result.completed.map(|at| at.0),
+        database_uid: None,
     };
     // A backup that is being deleted does not count.
     let value = backup.metadata.deletion_timestamp.is_none().then_some(seen);

@@ -144,6 +144,13 @@ fn window(keep: &StoreKeep) -> Option<String> {
     counts.into_iter().find(|(count, _)| **count > 0).map(|(count, unit)| format!("{count}{unit}"))
 }
 
+/// Returns true if a Cluster has these external clusters from [`source`]. Those of another client stay its own. The fields themselves say
+/// it: whoever may change a record of it must not thereby remove what CloudNativePG needs.
+pub(super) fn is_source(bootstrap: &Value, external_clusters: &Value) -> bool {
+    let is_it = |external: &Value| external["name"] == SOURCE && external["plugin"]["name"] == PLUGIN;
+    bootstrap["recovery"]["source"] == SOURCE && external_clusters.as_array().is_some_and(|all| all.iter().any(is_it))
+}
+
 /// Returns the fields of a new Cluster that is created from backups.
 pub(super) fn source(request: &DatabaseRequest) -> Option<Value> {
     let options = request.postgres.cloudnativepg.as_ref()?;

@@ -9,6 +9,7 @@ use super::{
 use crate::{
     clientapp::{
         fixtures::{app, config, want},
+        observed::types::ScheduledBackups,
         spec::{desired::desired, values_from::Sources},
     },
     crd::{BackupState, cloudnativepg::CloudNativePgCluster},
@@ -359,8 +360,10 @@ fn a_cluster_that_is_created_from_backups() {
         let parameters = json!({"barmanObjectName": "acme-pg", "serverName": "first-pg-5f0c2c0e"});
         let plugin = json!({"name": "barman-cloud.cloudnative-pg.io", "parameters": parameters});
         assert_eq!(document["spec"]["externalClusters"], json!([{"name": "source", "plugin": plugin}]));
-        // It is applied again with what it was created from.
-        let seen = stored_as(&document);
+        // It is applied again with what it was created from, whatever a tenant makes of its annotations.
+        let mut bare = document.clone();
+        bare["metadata"]["annotations"] = json!({});
+        let seen = stored_as(&bare);
         let mut again = super::super::request::document(
             &(super::FACTS.kind.resource)(),
             &Key::new("tenants", "acme"),
@@ -372,6 +375,12 @@ fn a_cluster_that_is_created_from_backups() {
             assert_eq!(again["spec"][field], document["spec"][field], "{field}");
         }
     }
+    // Those of another client stay its own.
+    let mut theirs = of(json!({"serverName": "gone-pg"}), json!({}));
+    theirs["spec"]["externalClusters"][0]["name"] = json!("theirs");
+    theirs["spec"]["bootstrap"]["recovery"]["source"] = json!("theirs");
+    let seen = stored_as(&theirs).source.unwrap();
+    assert_eq!(seen, json!({"bootstrap": theirs["spec"]["bootstrap"]}));
     let elsewhere = of(json!({"serverName": "gone-pg", "objectStore": "store"}), json!({}));
     let parameters = &elsewhere["spec"]["externalClusters"][0]["plugin"]["parameters"];
     assert_eq!(*parameters, json!({"barmanObjectName": "store", "serverName": "gone-pg"}));
@@ -421,6 +430,47 @@ fn backups_by_their_phase() {
         let why = (state == BackupState::Failed).then(|| error.to_owned());
         assert_eq!((seen.progress, seen.completed.is_some()), ((state, why), completed), "{status}");
     }
+}
+
+#[test]
+fn backups_of_a_former_cluster_do_not_count() {
+    let database = DatabaseObject {
+        uid: "pg-uid".to_owned(),
+        created: Some("2026-01-10T00:00:00Z".parse().unwrap()),
+        ..DatabaseObject::default()
+    };
+    let owner =
+        |uid: &str| json!([{"apiVersion": "postgresql.cnpg.io/v1", "kind": "Cluster", "name": "acme-pg", "uid": uid}]);
+    let recorded = |uid: &str| json!({"clusterUID": uid});
+    for (what, owners, metadata, created, expected) in [
+        ("by schedule", owner("pg-uid"), json!({}), "2026-01-11T00:00:00Z", true),
+        ("made by hand, and begun", json!([]), recorded("pg-uid"), "2026-01-11T00:00:00Z", true),
+        ("made by hand", json!([]), json!({}), "2026-01-11T00:00:00Z", true),
+        ("of a former Cluster", owner("former"), json!({}), "2026-01-11T00:00:00Z", false),
+        ("of a former one, recorded", json!([]), recorded("former"), "2026-01-11T00:00:00Z", false),
+        (
+            "the record is the plugin's, the owner anybody's",
+            owner("pg-uid"),
+            recorded("former"),
+            "2026-01-11T00:00:00Z",
+            false,
+        ),
+        ("older than the Cluster", json!([]), json!({}), "2026-01-09T00:00:00Z", false),
+    ] {
+        let read = |phase: &str| {
+            let object = json!({
+                "metadata": {"name": "b", "namespace": "tenants", "creationTimestamp": created, "ownerReferences": owners},
+                "spec": {"cluster": {"name": "acme-pg"}},
+                "status": {"phase": phase, "stoppedAt": created, "pluginMetadata": metadata},
+            });
+            let entry = super::backup(serde_json::from_value(object).unwrap());
+            [(entry.key, entry.value.unwrap())]
+        };
+        let of = |phase: &str| ScheduledBackups::of(Some(&database), None, Vec::new(), &read(phase));
+        assert_eq!(of("completed").last_success.is_some(), expected, "{what}");
+        assert_eq!(of("failed").last_failure.is_some(), expected, "{what}");
+    }
+    assert_eq!(ScheduledBackups::of(None, None, Vec::new(), &[]), ScheduledBackups::default());
 }
 
 #[test]

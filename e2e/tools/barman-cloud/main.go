@@ -1,4 +1,0 @@
-// Nothing: tests use the module's definition, and write themselves what the plugin would.
-package main
-
-func main() {}
