@@ -430,7 +430,7 @@ async fn an_app_moves_to_a_cluster_from_a_backup_and_back() {
     postgres("Provisioning", &["Cluster acme-pg-2", "the app stays with acme-pg until then"]).await;
     second.begin().await.unwrap();
     postgres("Provisioning", &["Setting up primary", "the app stays with acme-pg until then"]).await;
-    assert_eq!((in_use(&tenant).await.as_deref(), tenant.listed("acme").unwrap().1.as_str()), (Some("acme-pg"), "1"));
+    assert_eq!((in_use(&tenant).await.as_deref(), tenant.listed("acme").unwrap().0.as_str()), (Some("acme-pg"), "1"));
     assert_eq!(host(&tenant).await, "acme-pg-rw.cnpg-move.svc.cluster.local");
     second.is_healthy().await.unwrap();
     tenant.ready("acme", 2).await;
@@ -494,7 +494,7 @@ async fn a_lost_cluster_is_left_and_a_deletion_during_a_move_leaves_none() {
     };
     tenant.status("acme", "the lost one is forgotten", |status| recorded(status) == ["acme-pg-2"]).await;
 
-    // The one in use is lost, too; one that the app only was to move to would not be.
+    // One that the app only was to move to is not lost, but created again.
     tenant.patch("acme", moved("acme-pg-3")).await.unwrap();
     let third = Played { tenant: &tenant, name: "acme-pg-3" };
     third.begin().await.unwrap();

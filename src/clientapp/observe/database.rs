@@ -117,7 +117,7 @@ fn former(
     (provider, name): (&dyn Provider, &str),
     recorded: &ClientAppStatus,
 ) -> Vec<FormerDatabase> {
-    let of_kind = owned::former(recorded, name).filter(|entry| entry.kind == provider.kind().as_str());
+    let of_kind = owned::former(&recorded.owned, recorded, name).filter(|entry| entry.kind == provider.kind().as_str());
     let former = of_kind.filter_map(|Owned { name, uid, .. }| {
         let found = ctx.watches.database(provider, &Key::new(&key.namespace, name))?;
         let is_retained = found.retained_from.is_some();

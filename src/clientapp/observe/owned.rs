@@ -38,9 +38,10 @@ pub(crate) fn owned(
     let mut owned = owned::merge_owned(&recorded.owned, &seen);
     if let Some(postgres) = postgres {
         let name = database::name(app.key, postgres);
-        let gone: Vec<_> = owned::former(recorded, &name).filter(|former| is_gone(ctx, app.key, former)).collect();
-        // Its name is free for another one.
-        owned.retain(|entry| !gone.contains(&entry));
+        // Its name is free for another one. What this process has made is looked at, too, or it would come back in each pass.
+        let former = owned::former(&owned, recorded, &name).filter(|former| is_gone(ctx, app.key, former));
+        let gone: Vec<_> = former.cloned().collect();
+        owned.retain(|entry| !gone.contains(entry));
     }
     owned
 }

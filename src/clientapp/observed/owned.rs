@@ -130,11 +130,15 @@ pub(crate) fn replaced<'a>(recorded: &'a ClientAppStatus, kind: DataKind, name: 
     uid(&recorded.owned, kind, in_use).map(|_| in_use)
 }
 
-/// Returns the databases on record that the app has left: it neither uses them, nor does its spec name them.
-pub(crate) fn former<'a>(recorded: &'a ClientAppStatus, name: &'a str) -> impl Iterator<Item = &'a Owned> {
+/// Returns those of these databases that the app has left: it neither uses them, nor does its spec name them.
+pub(crate) fn former<'a>(
+    owned: &'a [Owned],
+    recorded: &'a ClientAppStatus,
+    name: &'a str,
+) -> impl Iterator<Item = &'a Owned> {
     let is_used =
         move |entry: &Owned| entry.name == name || recorded.postgres_cluster_name.as_ref() == Some(&entry.name);
-    recorded.owned.iter().filter(move |entry| is_database(entry) && !is_used(entry))
+    owned.iter().filter(move |entry| is_database(entry) && !is_used(entry))
 }
 
 /// Returns true if the app, or an attempt to install it, may already use the credentials in the Secret of this name.
@@ -297,7 +301,7 @@ mod tests {
             ("acme-pg-4", "acme-pg", None, vec!["acme-pg-2"]),
         ] {
             let recorded = recorded(in_use);
-            let names: Vec<_> = former(&recorded, asked).map(|entry| entry.name.as_str()).collect();
+            let names: Vec<_> = former(&recorded.owned, &recorded, asked).map(|entry| entry.name.as_str()).collect();
             assert_eq!((replaced(&recorded, cluster, asked), names), (before, left), "{in_use} {asked}");
         }
     }
