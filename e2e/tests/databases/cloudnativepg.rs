@@ -3,7 +3,8 @@
 use clientapp_crd::cloudnativepg::{
     BarmanObjectStore, CloudNativePgBackup, CloudNativePgCluster, CloudNativePgSchedule, STORE_CRD_NAME,
 };
-use clientapp_crd::{BackupPhase, ClientApp, ClientAppBackup, ClientAppRestore, annotation, label};
+use clientapp_crd::conditions::{find, kind::POSTGRES_READY};
+use clientapp_crd::{BackupPhase, ClientApp, ClientAppBackup, ClientAppRestore, ClientAppStatus, annotation, label};
 use e2e::charts;
 use e2e::cloudnativepg::{Played, define, define_plugin};
 use e2e::lab::{Lab, Tenant, hostname};
@@ -401,6 +402,16 @@ async fn host(tenant: &Tenant) -> String {
     variables.into_iter().find(|variable| variable.name == "POSTGRES_HOST").and_then(|found| found.value).unwrap()
 }
 
+/// Waits until the condition that is true names the Cluster that the app has left, and returns its message.
+async fn names_former(tenant: &Tenant, cluster: &str) -> String {
+    let words = format!("the former Cluster {cluster} goes on running");
+    let message = |status: &ClientAppStatus| {
+        let ready = find(&status.conditions, POSTGRES_READY).filter(|ready| ready.status == "True")?;
+        ready.message.contains(&words).then(|| ready.message.clone())
+    };
+    message(&tenant.status("acme", &words, |status| message(status).is_some()).await).unwrap()
+}
+
 /// An app returns to a backup in a new Cluster, and from there to its former one. No Cluster is deleted but the one in use, with the app.
 #[tokio::test]
 async fn an_app_moves_to_a_cluster_from_a_backup_and_back() {
@@ -438,7 +449,7 @@ async fn an_app_moves_to_a_cluster_from_a_backup_and_back() {
     assert_eq!(host(&tenant).await, "acme-pg-2-rw.cnpg-move.svc.cluster.local");
 
     // The former one is retained, and nothing else of it changes.
-    let told = postgres("Ready", &["the former Cluster acme-pg goes on running"]).await;
+    let told = names_former(&tenant, "acme-pg").await;
     tenant.event("acme", "DataKept", "Cluster acme-pg goes on running").await;
     let after = stored(&tenant, "clusters.postgresql.cnpg.io", "acme-pg").await;
     assert_eq!((&after["spec"], &after["metadata"]["uid"]), (&before["spec"], &before["metadata"]["uid"]));
@@ -455,7 +466,7 @@ async fn an_app_moves_to_a_cluster_from_a_backup_and_back() {
     follow(&tenant, &told, "kubectl annotate");
     tenant.ready("acme", 3).await;
     assert_eq!(in_use(&tenant).await.as_deref(), Some("acme-pg"));
-    postgres("Ready", &["the former Cluster acme-pg-2 goes on running"]).await;
+    names_former(&tenant, "acme-pg-2").await;
 
     tenant.delete("acme").await;
     assert_eq!(names::<CloudNativePgCluster>(&tenant).await, ["acme-pg-2"]);
@@ -488,7 +499,7 @@ async fn a_lost_cluster_is_left_and_a_deletion_during_a_move_leaves_none() {
     second.is_healthy().await.unwrap();
     let status = tenant.ready("acme", 2).await;
     assert_eq!(status.postgres_cluster_name.as_deref(), Some("acme-pg-2"));
-    let recorded = |status: &clientapp_crd::ClientAppStatus| {
+    let recorded = |status: &ClientAppStatus| {
         let clusters = status.owned.iter().filter(|entry| entry.kind == "Cluster");
         clusters.map(|entry| entry.name.clone()).collect::<Vec<_>>()
     };
