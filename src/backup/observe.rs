@@ -20,7 +20,7 @@ use super::{
     observed::{ArchiveJob, Database, Files, Observed, Subject},
 };
 use crate::{
-    clientapp::observed::inventory,
+    clientapp::{observed::inventory, spec::database},
     crd::{
         BackupSubjectKind, ClientApp, ClientAppBackup, Guard, JobSettings, PostgresProvider, Postgresql, Profile,
         cloudnativepg::{CloudNativePgBackup, CloudNativePgCluster},
@@ -70,7 +70,7 @@ pub(super) async fn observe(
                 Some(recorded) => listed::<CloudNativePgBackup>(client, namespace, &recorded.name).await?,
                 None => None,
             };
-            let cluster = listed::<CloudNativePgCluster>(client, namespace, &key.database()).await?;
+            let cluster = listed::<CloudNativePgCluster>(client, namespace, &database::name_in_use(&app)).await?;
             Database::CloudNativePg { cluster: cluster.map(Box::new), backup: made.map(Box::new) }
         }
         PostgresProvider::Standalone => standalone(client, namespace, &key.database()).await?,

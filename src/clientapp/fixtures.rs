@@ -178,6 +178,8 @@ pub(super) fn settled(desired: &Desired) -> Observed {
                 pods: None,
                 scheduled: ScheduledBackups::default(),
                 parts: Vec::new(),
+                replaces: None,
+                former: Vec::new(),
             },
             deployer: deployer(now() - SignedDuration::from_secs(3600)),
             retained: Vec::new(),

@@ -217,7 +217,7 @@ pub struct Redis {
 #[x_kube(validation = Rule::new("!has(self.backup) || !has(self.backup.request)").message("request a dump with `kubectl clientapp backup`; this field is not supported here").field_path(".backup.request"))]
 #[x_kube(validation = Rule::new("self.provider == 'percona' || !has(self.percona)").message("percona is for the provider percona").field_path(".percona"))]
 #[x_kube(validation = Rule::new("self.provider == 'cloudnativepg' || !has(self.cloudnativepg)").message("cloudnativepg is for the provider cloudnativepg").field_path(".cloudnativepg"))]
-#[x_kube(validation = Rule::new("!has(self.cloudnativepg) || !has(self.cloudnativepg.dataSource) || (has(oldSelf.cloudnativepg) && has(oldSelf.cloudnativepg.dataSource) && self.cloudnativepg.dataSource == oldSelf.cloudnativepg.dataSource)").message("dataSource is only for a new database and cannot be set or changed later: create another ClientApp with it").field_path(".cloudnativepg.dataSource"))]
+#[x_kube(validation = Rule::new("!has(self.cloudnativepg) || !has(self.cloudnativepg.dataSource) || (has(oldSelf.cloudnativepg) && has(oldSelf.cloudnativepg.dataSource) && self.cloudnativepg.dataSource == oldSelf.cloudnativepg.dataSource) || (has(self.cloudnativepg.cluster) && !(has(oldSelf.cloudnativepg) && has(oldSelf.cloudnativepg.cluster) && self.cloudnativepg.cluster == oldSelf.cloudnativepg.cluster))").message("dataSource is only for a new database: to set or change it later, name another Cluster in cluster at the same time").field_path(".cloudnativepg.dataSource"))]
 #[x_kube(validation = Rule::new("!has(self.cloudnativepg) || !has(self.cloudnativepg.dataSource) || !self.adopt").message("dataSource creates a new database, and adopt keeps the old one: choose one").field_path(".cloudnativepg.dataSource"))]
 #[x_kube(validation = Rule::new("!has(self.cloudnativepg) || !has(self.cloudnativepg.dataSource) || has(self.cloudnativepg.dataSource.objectStore) || has(self.backup)").message("objectStore is required without postgres.backup, whose store has the backups otherwise").field_path(".cloudnativepg.dataSource.objectStore"))]
 #[x_kube(validation = Rule::new("!has(oldSelf.percona) || !has(oldSelf.percona.repository) || (has(self.percona) && has(self.percona.repository))").message("repository cannot be removed: the backups in it would no longer be found").field_path(".percona.repository"))]
@@ -275,7 +275,7 @@ pub struct Postgres {
     /// Options of the provider `percona`: where backups are kept, when they are made, and which backups to create the database from.
     pub percona: Option<PerconaOptions>,
 
-    /// Options of the provider `cloudnativepg`: which backups to create the database from.
+    /// Options of the provider `cloudnativepg`: which Cluster the app has, and which backups to create it from.
     pub cloudnativepg: Option<CloudNativePgOptions>,
 
     /// Requests and limits of each PostgreSQL instance, unless the provider is `external`. A change restarts the database.

@@ -1,4 +1,4 @@
-//! `spec.postgres.cloudnativepg` of a ClientApp: what a new Cluster is created from. Pure.
+//! `spec.postgres.cloudnativepg` of a ClientApp: which Cluster it has, and what that is created from. Pure.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::KubeSchema;
@@ -6,13 +6,21 @@ use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 use utoipa::ToSchema;
 
-/// What a new Cluster of CloudNativePG is created from.
+/// The Cluster of CloudNativePG, and what a new one is created from.
 #[skip_serializing_none]
 #[derive(KubeSchema, ToSchema, Clone, Debug, Default, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct CloudNativePgOptions {
-    /// The backups to create the database from, instead of an empty one. Ignored once the Cluster exists. A Cluster is never restored
-    /// in place: a ClientAppRestore with `into` creates another ClientApp with this field.
+    /// Name of the app's Cluster, at most 50 characters; absent: `<name of the ClientApp>-pg`, shortened if that is long. CloudNativePG
+    /// never restores in place. To return to a backup, name a Cluster that does not exist, and set `dataSource`: the app goes on with
+    /// its former Cluster until the new one is ready, and then moves to it. The former one is retained, and goes on running; to return
+    /// to that, name it again, with `adopt`.
+    #[schemars(length(min = 1, max = 50))]
+    #[x_kube(validation = Rule::new("self.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')").message("must be a DNS label that begins with a letter, such as acme-pg-2"))]
+    pub cluster: Option<String>,
+
+    /// The backups to create the database from, instead of an empty one. Ignored once the Cluster exists, and immutable unless `cluster`
+    /// changes with it. A ClientAppRestore with `into` creates another ClientApp with this field.
     pub data_source: Option<CloudNativePgDataSource>,
 }
 

@@ -134,14 +134,16 @@ reasons! {
     CredentialsChanged APP kind::RELEASED, Event: "A Secret that the app's pods use has other credentials than before; a new revision restarts the pods.", "Nothing.";
     CredentialsInvalid DB kind::READY, Stalled: "The Secret with the password in use is incomplete.", "Follow the message.";
     CredentialsRefused ROW kind::READY, Stalled: "The database rejects the operator's user or password.", "Correct `PSQL_USER` or `PSQL_PASSWORD`.";
-    DataKept APP kind::READY, Event: "The ClientApp was deleted; the objects in the message were kept.", "Delete them yourself if their data is no longer needed.";
+    DataKept APP kind::READY, Event: "The ClientApp was deleted, or has moved to another Cluster; the objects in the message were kept.", "Delete them yourself if their data is no longer needed.";
     DataRetained APP kind::RELEASED, Stalled: "An earlier ClientApp of this name, or an earlier database of the name that it would get, has left data. Nothing is created next to it.",
         "Set `spec.postgres.adopt`, rename the ClientApp, or delete the data.";
+    DataSourceMissing APP kind::POSTGRES_READY, Stalled: "`spec.postgres.cloudnativepg.cluster` names another Cluster, which does not exist, and nothing says from which backup to create it. The app would begin with an empty database.",
+        "Set `cluster` to a new name together with `dataSource`, or set it back.";
     DatabaseBackedUp APP BACKED_UP, Fine: "The last backup of the PerconaPGCluster or Cluster is complete.", "Nothing.";
     DatabaseBackupFailed APP BACKED_UP, Trouble: "The last backup of the PerconaPGCluster or Cluster has failed, or the Cluster cannot archive WAL.", "Follow the message, or check the Job of that backup or the log of the plugin.";
     DatabaseBusy ROW kind::READY, Trouble: "The database did not reach the row in time, for example because another client holds a lock.", "Wait; it is retried, and a deletion waits for it.";
     DatabaseLost APP kind::POSTGRES_READY, Stalled: "The database in use was deleted with its data. No empty one is created in its place.",
-        "Restore it under its name and hand it over with the label in `DatabaseNotOurs` and `spec.postgres.adopt`; or confirm with the command in the message that the app begins with an empty one.";
+        "Name another Cluster in `spec.postgres.cloudnativepg.cluster` with its backup in `dataSource`; or restore it under its name and hand it over with the label in `DatabaseNotOurs` and `spec.postgres.adopt`; or confirm with the command in the message that the app begins with an empty one.";
     DatabaseMissing ROW kind::READY, Stalled: "The server has no such database.", "Create it, or correct `PSQL_DBNAME`.";
     DatabaseNotConfigured ROW kind::READY, Stalled: "The operator has no database for PostgresWriters.", "Set `PSQL_HOST` and the other `PSQL_` variables of the operator.";
     DatabaseNotOurs APP kind::POSTGRES_READY, Stalled: "A database of this name, or what would back it up, belongs to another object.",

@@ -61,8 +61,8 @@ pub(crate) async fn list(session: &Session, printer: &mut Printer, name: &str) -
     if app.as_ref().is_some_and(percona::has_cluster) {
         return percona::list(session, printer, name, &archives).await;
     }
-    if app.as_ref().is_some_and(|app| cloudnativepg::has_cluster(app) && !has_files_only(app)) {
-        return cloudnativepg::list(session, printer, name, &archives).await;
+    if let Some(app) = app.as_ref().filter(|app| cloudnativepg::has_cluster(app) && !has_files_only(app)) {
+        return cloudnativepg::list(session, printer, app, &archives).await;
     }
     if app.as_ref().is_some_and(has_files_only) {
         let none: [Value; 0] = [];

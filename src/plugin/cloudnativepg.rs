@@ -9,11 +9,11 @@ use super::{
     text::{BAD, FAINT, GOOD, UNSURE, age, paint, table, tamed},
 };
 use crate::{
+    clientapp::spec::database,
     crd::{
         ClientApp, PostgresProvider,
         cloudnativepg::{COMPLETED, CloudNativePgBackup, CloudNativePgCluster, FAILED, PENDING},
     },
-    platform::key::Key,
 };
 
 /// Returns true if an app's database is a Cluster of CloudNativePG.
@@ -22,8 +22,14 @@ pub(crate) fn has_cluster(app: &ClientApp) -> bool {
 }
 
 /// Lists the backups in the archive of the app's Cluster. `archives`: a line about the archives of the app's files.
-pub(crate) async fn list(session: &Session, printer: &mut Printer, app: &str, archives: &str) -> Result<(), Error> {
-    let (name, namespace) = (Key::new(&session.namespace, app).database(), &session.namespace);
+pub(crate) async fn list(
+    session: &Session,
+    printer: &mut Printer,
+    app: &ClientApp,
+    archives: &str,
+) -> Result<(), Error> {
+    let (name, namespace) = (database::name_in_use(app), &session.namespace);
+    let app = app.name_any();
     let found = session.api::<CloudNativePgCluster>().get_opt(&name).await;
     let found = found.map_err(Error::api(format!("read Cluster {namespace}/{name}")))?;
     let status = || session.flags.command(format!("kubectl clientapp status {app}"));

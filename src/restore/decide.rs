@@ -9,12 +9,14 @@ mod source;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::{Resource as _, ResourceExt as _};
+use serde_json::json;
 
 use self::{
     copy::database_of_copy,
     source::{awaited, dump, sources, state_of},
 };
 use super::{
+    cloudnativepg::{SeenCluster, data_source},
     context::Restores,
     extract_job::{Extract, extract},
     history::SUCCEEDED,
@@ -31,8 +33,9 @@ use crate::{
         quiesce::{self, Stopped},
     },
     crd::{
-        BackupPhase, ClientApp, ClientAppRestore, ClientAppRestoreSpec, ClientAppRestoreStatus, DatabaseRestore,
-        DumpStore, FilesRestore, FilesSource, Phase, Postgresql, Reason, RestoreProgress, RestoreRequest, RestoreState,
+        BackupPhase, ClientApp, ClientAppRestore, ClientAppRestoreSpec, ClientAppRestoreStatus,
+        CloudNativePgDataSource, DatabaseRestore, DumpStore, FilesRestore, FilesSource, Phase, Postgresql, Reason,
+        RestoreProgress, RestoreRequest, RestoreState,
         conditions::{Verdict, find, kind},
         label,
         percona::{PerconaPGBackup, PerconaPGRestore},
@@ -40,9 +43,6 @@ use crate::{
     platform::run_once,
     store::{dump::Name, error::UNTOUCHED},
 };
-
-/// Says why a Cluster of CloudNativePG is not restored in place.
-const NEVER_IN_PLACE: &str = "CloudNativePG restores backups into a new Cluster, never in place: set spec.into in another ClientAppRestore, which creates another ClientApp, or spec.parts to [Files]";
 
 /// Holds what follows.
 pub(super) type Outcome = run_once::Outcome<Restores>;
@@ -87,7 +87,7 @@ pub(super) fn decide(
         return running(ClientAppRestoreStatus { database, ..status }, message, None, now);
     }
     if recorded.started_at.is_none() {
-        match begun(me, spec, &of, observed) {
+        match begun(me, spec, &of, observed, now) {
             Progress::Waits(why) => return pending(status, why),
             Progress::Failed(problem) => return failed(status, problem),
             Progress::Runs((database, files), ..) | Progress::Completed((database, files)) => {
@@ -193,8 +193,42 @@ fn held(me: Me<'_>, spec: &ClientAppRestoreSpec, observed: &Observed) -> Option<
 
 type Parts = (Option<DatabaseRestore>, Option<FilesRestore>);
 
+/// Says why a Cluster of CloudNativePG is not restored in place, and how the app moves to a new one.
+fn never_in_place(
+    app: &str,
+    seen: Option<&SeenCluster>,
+    (from, time): (&str, Option<&Time>),
+    now: Timestamp,
+) -> String {
+    let never = "CloudNativePG restores backups into a new Cluster, never in place";
+    let others = "for another ClientApp, set spec.into; for files alone, spec.parts to [Files]";
+    let Some(seen) = seen else { return format!("{never}: {others}") };
+    let source = match data_source(app, seen, (from, time), now) {
+        Ok(source) => source,
+        Err(problem) => return format!("{never}, and {problem}; {others}"),
+    };
+    let CloudNativePgDataSource { object_store, server_name, backup, time } = source;
+    // A merge keeps what it does not name.
+    let source = json!({"objectStore": object_store, "serverName": server_name, "backup": backup, "time": time});
+    let cluster = json!({"cluster": next_name(&seen.cluster.name_any()), "dataSource": source});
+    let patch = json!({"spec": {"postgres": {"adopt": false, "cloudnativepg": cluster}}});
+    let namespace = seen.cluster.namespace().unwrap_or_default();
+    format!(
+        "{never}: let the app move to one, with `kubectl patch clientapp {app} -n {namespace} --type=merge -p '{patch}'`; {others}"
+    )
+}
+
+/// Returns a name for the Cluster after this one, within CloudNativePG's 50 characters.
+fn next_name(cluster: &str) -> String {
+    let numbered = cluster.rsplit_once('-').and_then(|(stem, number)| Some((stem, number.parse::<u32>().ok()?)));
+    let (stem, number) = numbered.unwrap_or((cluster, 1));
+    let suffix = format!("-{}", number.saturating_add(1));
+    let stem: String = stem.chars().take(50 - suffix.len()).collect();
+    stem + &suffix
+}
+
 /// Returns what a restore that begins now restores.
-fn begun(me: Me<'_>, spec: &ClientAppRestoreSpec, of: &str, observed: &Observed) -> Progress<Parts> {
+fn begun(me: Me<'_>, spec: &ClientAppRestoreSpec, of: &str, observed: &Observed, now: Timestamp) -> Progress<Parts> {
     if let Some(backup) = &observed.backup {
         return Progress::Waits(format!("ClientAppBackup {backup} is in progress"));
     }
@@ -209,7 +243,10 @@ fn begun(me: Me<'_>, spec: &ClientAppRestoreSpec, of: &str, observed: &Observed)
     if let Some(from) = from {
         let (kind, name) = match &observed.database {
             Database::None => return Progress::Failed(format!("{of} has no database that the operator restores")),
-            Database::CloudNativePg(_) => return Progress::Failed(NEVER_IN_PLACE.to_owned()),
+            Database::CloudNativePg(seen) => {
+                let time = spec.database.as_ref().and_then(|wanted| wanted.time.as_ref());
+                return Progress::Failed(never_in_place(&spec.of.name, seen.as_deref(), (&from, time), now));
+            }
             Database::Standalone(None) | Database::Percona { seen: None, .. } => {
                 return Progress::Waits(
                     "there is no database yet: the app's condition PostgresReady says why".to_owned(),

@@ -19,6 +19,7 @@ use crate::{
         observe::{app, listed, made_job, metadata, one, pods, volumes},
         observed::Subject,
     },
+    clientapp::spec::database,
     crd::{
         BackupSubjectKind, ClientApp, ClientAppBackup, ClientAppRestoreSpec, FilesBackup, FilesSource,
         PostgresProvider, Postgresql, RestoreInto, annotation,
@@ -80,7 +81,8 @@ pub(super) async fn observe(
         _ if !postgres.enabled || (spec.into.is_some() && has_database) => Database::None,
         PostgresProvider::External => Database::None,
         PostgresProvider::CloudNativePg => {
-            Database::CloudNativePg(seen_cluster(client, namespace, &key.database()).await?.map(Box::new))
+            let name = database::name_in_use(&app);
+            Database::CloudNativePg(seen_cluster(client, namespace, &name).await?.map(Box::new))
         }
         PostgresProvider::Standalone => {
             Database::Standalone(one::<Postgresql>(client, namespace, &key.database()).await?.map(Box::new))

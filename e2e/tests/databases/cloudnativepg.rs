@@ -3,7 +3,8 @@
 use clientapp_crd::cloudnativepg::{
     BarmanObjectStore, CloudNativePgBackup, CloudNativePgCluster, CloudNativePgSchedule, STORE_CRD_NAME,
 };
-use clientapp_crd::{BackupPhase, ClientApp, ClientAppBackup, ClientAppRestore, annotation, label};
+use clientapp_crd::conditions::{find, kind::POSTGRES_READY};
+use clientapp_crd::{BackupPhase, ClientApp, ClientAppBackup, ClientAppRestore, ClientAppStatus, annotation, label};
 use e2e::charts;
 use e2e::cloudnativepg::{Played, define, define_plugin};
 use e2e::lab::{Lab, Tenant, hostname};
@@ -353,6 +354,12 @@ async fn another_app_is_created_from_the_backups_of_a_cluster() {
     };
     restore("in-place", json!({})).await;
     is("in-place", BackupPhase::Failed, "set spec.into").await;
+    let how = tenant.api::<ClientAppRestore>().get("in-place").await.unwrap().status.unwrap().conditions;
+    let how = how.iter().find_map(|condition| condition.message.split("-p '").nth(1)?.split('\'').next()).unwrap();
+    let how: Value = serde_json::from_str(how).unwrap();
+    let source = json!({"serverName": first.server, "backup": "20260131T030000", "objectStore": null, "time": null});
+    let options = json!({"cluster": "acme-pg-2", "dataSource": source});
+    assert_eq!(how["spec"]["postgres"], json!({"adopt": false, "cloudnativepg": options}));
 
     restore("copy", json!({"into": {"name": "then", "hostname": hostname(&tenant, "then")}})).await;
     let recovers = |found: Option<&CloudNativePgCluster>| found?.spec.bootstrap.clone();
@@ -376,5 +383,139 @@ async fn another_app_is_created_from_the_backups_of_a_cluster() {
     is("copy", BackupPhase::Completed, "set dbhost to then-pg-rw").await;
     tenant.delete("then").await;
     tenant.delete("acme").await;
+    nothing_is_left(&tenant).await;
+}
+
+/// Returns what `spec.postgres` becomes for a move to another Cluster, which is created from a backup.
+fn moved(cluster: &str) -> Value {
+    let source = json!({"serverName": "acme-pg-5f0c2c0e", "backup": "20260131T030000"});
+    json!({"postgres": {"cloudnativepg": {"cluster": cluster, "dataSource": source}}})
+}
+
+async fn in_use(tenant: &Tenant) -> Option<String> {
+    tenant.api::<ClientApp>().get("acme").await.unwrap().status.unwrap().postgres_cluster_name
+}
+
+async fn host(tenant: &Tenant) -> String {
+    let deployment = tenant.api::<Deployment>().get("acme-nextcloud").await.unwrap();
+    let variables = deployment.spec.unwrap().template.spec.unwrap().containers[0].env.clone().unwrap();
+    variables.into_iter().find(|variable| variable.name == "POSTGRES_HOST").and_then(|found| found.value).unwrap()
+}
+
+/// Waits until the condition that is true names the Cluster that the app has left, and returns its message.
+async fn names_former(tenant: &Tenant, cluster: &str) -> String {
+    let words = format!("the former Cluster {cluster} goes on running");
+    let message = |status: &ClientAppStatus| {
+        let ready = find(&status.conditions, POSTGRES_READY).filter(|ready| ready.status == "True")?;
+        ready.message.contains(&words).then(|| ready.message.clone())
+    };
+    message(&tenant.status("acme", &words, |status| message(status).is_some()).await).unwrap()
+}
+
+/// An app returns to a backup in a new Cluster, and from there to its former one. No Cluster is deleted but the one in use, with the app.
+#[tokio::test]
+async fn an_app_moves_to_a_cluster_from_a_backup_and_back() {
+    let tenant = tenant("cnpg-move").await;
+    define_plugin(&tenant.client).await.unwrap();
+    running(&tenant, json!({"postgres": with_bucket()})).await;
+    let before = stored(&tenant, "clusters.postgresql.cnpg.io", "acme-pg").await;
+    let second = Played { tenant: &tenant, name: "acme-pg-2" };
+    let postgres =
+        async |reason: &str, words: &[&str]| tenant.condition_with("acme", ("PostgresReady", reason), words).await;
+
+    // Without a backup, it would be an empty one.
+    tenant.patch("acme", json!({"postgres": {"cloudnativepg": {"cluster": "acme-pg-0"}}})).await.unwrap();
+    postgres("DataSourceMissing", &["Cluster acme-pg-0 does not exist", "the app stays with acme-pg"]).await;
+    let late = json!({"postgres": {"cloudnativepg": {"dataSource": {"serverName": "acme-pg-5f0c2c0e"}}}});
+    let refused = tenant.patch("acme", late).await.unwrap_err().to_string();
+    assert!(refused.contains("name another Cluster in cluster at the same time"), "{refused}");
+
+    // helm waits until it is ready.
+    tenant.patch("acme", moved("acme-pg-2")).await.unwrap();
+    let bootstrap = |found: Option<&CloudNativePgCluster>| found?.spec.bootstrap.clone();
+    let bootstrap = tenant.wait_for("acme-pg-2", "created", bootstrap).await;
+    assert_eq!(
+        bootstrap["recovery"]["recoveryTarget"],
+        json!({"backupID": "20260131T030000", "targetImmediate": true})
+    );
+    postgres("Provisioning", &["Cluster acme-pg-2", "the app stays with acme-pg until then"]).await;
+    second.begin().await.unwrap();
+    postgres("Provisioning", &["Setting up primary", "the app stays with acme-pg until then"]).await;
+    assert_eq!((in_use(&tenant).await.as_deref(), tenant.listed("acme").unwrap().0.as_str()), (Some("acme-pg"), "1"));
+    assert_eq!(host(&tenant).await, "acme-pg-rw.cnpg-move.svc.cluster.local");
+    second.is_healthy().await.unwrap();
+    tenant.ready("acme", 2).await;
+    assert_eq!(in_use(&tenant).await.as_deref(), Some("acme-pg-2"));
+    assert_eq!(host(&tenant).await, "acme-pg-2-rw.cnpg-move.svc.cluster.local");
+
+    // The former one is retained, and nothing else of it changes.
+    let told = names_former(&tenant, "acme-pg").await;
+    tenant.event("acme", "DataKept", "Cluster acme-pg goes on running").await;
+    let after = stored(&tenant, "clusters.postgresql.cnpg.io", "acme-pg").await;
+    assert_eq!((&after["spec"], &after["metadata"]["uid"]), (&before["spec"], &before["metadata"]["uid"]));
+    assert_eq!(after["metadata"]["labels"][label::RETAINED_FROM], "acme");
+    assert_eq!(after["metadata"]["annotations"].get(annotation::OWNER_UID), None);
+
+    // It comes back only on request, and as it is.
+    follow(&tenant, &told, "kubectl annotate");
+    let back = json!({"postgres": {"cloudnativepg": {"cluster": "acme-pg", "dataSource": null}}});
+    tenant.patch("acme", back).await.unwrap();
+    tenant.held("acme", "DataRetained", &["Cluster acme-pg", "spec.postgres.adopt to true"]).await;
+    tenant.patch("acme", json!({"postgres": {"adopt": true}})).await.unwrap();
+    let told = postgres("DatabaseStalled", &["Cluster acme-pg is hibernated", "stays with acme-pg-2"]).await;
+    follow(&tenant, &told, "kubectl annotate");
+    tenant.ready("acme", 3).await;
+    assert_eq!(in_use(&tenant).await.as_deref(), Some("acme-pg"));
+    names_former(&tenant, "acme-pg-2").await;
+
+    tenant.delete("acme").await;
+    assert_eq!(names::<CloudNativePgCluster>(&tenant).await, ["acme-pg-2"]);
+    tenant.event("acme", "DataKept", "Cluster acme-pg-2 stays: the ClientApp had moved to another").await;
+    tenant.kubectl(&["delete", "clusters.postgresql.cnpg.io", "acme-pg-2"]).unwrap();
+    nothing_is_left(&tenant).await;
+}
+
+/// A move is the way out of a loss, and is not mistaken for one. While it is under way, both Clusters are the app's.
+#[tokio::test]
+async fn a_lost_cluster_is_left_and_a_deletion_during_a_move_leaves_none() {
+    let tenant = tenant("cnpg-move-lost").await;
+    define_plugin(&tenant.client).await.unwrap();
+    running(&tenant, json!({"postgres": with_bucket()})).await;
+
+    // No other app gets it.
+    let theirs = json!({"hostname": hostname(&tenant, "other"), "postgres": {"cloudnativepg": {"cluster": "acme-pg"}}});
+    let theirs = json!({"hostname": theirs["hostname"], "postgres": with(with_bucket(), theirs["postgres"].clone())});
+    tenant.create("other", theirs).await.unwrap();
+    tenant.held("other", "DatabaseNotOurs", &["Cluster acme-pg exists and is ClientApp acme's"]).await;
+    tenant.delete("other").await;
+    assert_eq!(names::<CloudNativePgCluster>(&tenant).await, ["acme-pg"]);
+
+    tenant.kubectl(&["delete", "clusters.postgresql.cnpg.io", "acme-pg"]).unwrap();
+    let words = ["Cluster acme-pg was deleted", "name another in spec.postgres.cloudnativepg.cluster"];
+    tenant.condition_with("acme", ("PostgresReady", "DatabaseLost"), &words).await;
+    tenant.patch("acme", moved("acme-pg-2")).await.unwrap();
+    let second = Played { tenant: &tenant, name: "acme-pg-2" };
+    second.begin().await.unwrap();
+    second.is_healthy().await.unwrap();
+    let status = tenant.ready("acme", 2).await;
+    assert_eq!(status.postgres_cluster_name.as_deref(), Some("acme-pg-2"));
+    let recorded = |status: &ClientAppStatus| {
+        let clusters = status.owned.iter().filter(|entry| entry.kind == "Cluster");
+        clusters.map(|entry| entry.name.clone()).collect::<Vec<_>>()
+    };
+    tenant.status("acme", "the lost one is forgotten", |status| recorded(status) == ["acme-pg-2"]).await;
+
+    // One that the app only was to move to is not lost, but created again.
+    tenant.patch("acme", moved("acme-pg-3")).await.unwrap();
+    let third = Played { tenant: &tenant, name: "acme-pg-3" };
+    third.begin().await.unwrap();
+    tenant.status("acme", "on record", |status| recorded(status) == ["acme-pg-2", "acme-pg-3"]).await;
+    let uid = tenant.uid::<CloudNativePgCluster>("acme-pg-3").await;
+    tenant.kubectl(&["delete", "clusters.postgresql.cnpg.io", "acme-pg-3"]).unwrap();
+    let again = |found: Option<&CloudNativePgCluster>| found.filter(|found| found.uid() != uid).map(drop);
+    tenant.wait_for("acme-pg-3", "created again", again).await;
+
+    tenant.delete("acme").await;
+    assert_eq!(names::<CloudNativePgCluster>(&tenant).await, [""; 0]);
     nothing_is_left(&tenant).await;
 }

@@ -135,6 +135,7 @@ fn of_databases() -> Vec<Row> {
     const HOST: &str = "must be a DNS name or an address, followed by :port if the port is not 5432";
     let external = |external: Value| json!({"provider": "external", "external": external});
     let source = |source: Value| json!({"provider": "cloudnativepg", "cloudnativepg": {"dataSource": source}});
+    let named = |name: Value| json!({"provider": "cloudnativepg", "cloudnativepg": {"cluster": name}});
     let cluster = |backup: Value, store: Value| {
         let bucket = json!({"endpoint": "https://s3", "bucket": "backups", "credentialsSecret": {"name": "s3"}});
         let whole = with(json!({"schedule": "@daily", "store": with(bucket, store)}), backup);
@@ -222,6 +223,14 @@ fn of_databases() -> Vec<Row> {
             })),
             "cloudnativepg.dataSource",
             "set either backup or time",
+        ),
+        (named(json!("acme.pg")), "cloudnativepg.cluster", "must be a DNS label that begins with a letter"),
+        (named(json!("2-acme-pg")), "cloudnativepg.cluster", "must be a DNS label that begins with a letter"),
+        (named(json!("a".repeat(51))), "cloudnativepg.cluster", "may not be more than 50"),
+        (
+            json!({"provider": "standalone", "cloudnativepg": {"cluster": "acme-pg"}}),
+            "cloudnativepg",
+            "cloudnativepg is for the provider cloudnativepg",
         ),
         (
             json!({"adopt": true, "percona": {"dataSource": {"cluster": "a"}}}),

@@ -17,17 +17,19 @@ use kube::{
 };
 use serde_json::json;
 
+use self::retention::RetentionContext;
 use super::{
     context::{App, Ctx, owner_reference},
     decide::plan::{Apply, Plan, Step},
     error::Error,
     observe::{sources, uncached},
-    observed::types::Observed,
+    observed::types::{FormerDatabase, Observed},
     spec::{
         database::{DatabasePart, DesiredObject, SeenPart},
         desired::Desired,
         secrets,
     },
+    status::{events, write},
 };
 use crate::{
     crd::ClientAppStatus,
@@ -66,6 +68,11 @@ pub(crate) async fn act(
             Step::ApplyDatabase(apply) => {
                 if let Some(object) = desired.database_object() {
                     apply_database(ctx, app, object, apply).await?;
+                }
+            }
+            Step::RetainDatabase(former) => {
+                if let Some(object) = desired.database_object() {
+                    retain_database(ctx, app, object, former).await?;
                 }
             }
             Step::BackUp(record) => backup::before_upgrade(ctx, app, record).await?,
@@ -149,6 +156,26 @@ async fn apply_database(
     if uid.is_none() {
         ctx.memory.recently_created.record(app.key, app.uid(), provider.kind().owned(&applied.metadata));
     }
+    Ok(())
+}
+
+/// Labels a database that the app has left, and changes nothing else of it.
+async fn retain_database(
+    ctx: &Ctx,
+    app: &App<'_>,
+    object: &DesiredObject,
+    FormerDatabase { name, uid, is_retained: _ }: &FormerDatabase,
+) -> Result<(), Error> {
+    let kind = object.provider.kind();
+    let found = uncached::object(ctx, app.key, kind, name).await?;
+    let Some(found) = found.filter(|found| found.uid.as_ref() == Some(uid) && found.deletion_timestamp.is_none())
+    else {
+        return Ok(());
+    };
+    let context = RetentionContext { key: app.key, uid: app.uid(), installed: None };
+    retention::retain(ctx, &context, kind, &found).await?;
+    let note = events::database_left(object, &Key::new(&app.key.namespace, name));
+    write::publish(ctx, app, &[note]).await;
     Ok(())
 }
 

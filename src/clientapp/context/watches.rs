@@ -178,9 +178,9 @@ impl Watches {
         &self.databases[&provider.kind()]
     }
 
-    /// Returns the database object of an app.
-    pub(crate) fn database(&self, provider: &dyn Provider, app: &Key) -> Option<DatabaseObject> {
-        self.of(provider).objects.objects.get(&Key::new(&app.namespace, app.database()))
+    /// Returns the database object of this name.
+    pub(crate) fn database(&self, provider: &dyn Provider, database: &Key) -> Option<DatabaseObject> {
+        self.of(provider).objects.objects.get(database)
     }
 
     /// Returns the release's Deployments and StatefulSets.
@@ -283,12 +283,13 @@ fn secret_changed(apps: &Objects<ClientApp>, secret: &Key) {
         let repository =
             archives.and_then(|backup| backup.store.bucket.password_secret.as_ref()).map(|secret| &secret.name);
         let tls = spec.and_then(|spec| spec.tls.as_ref()).and_then(|tls| tls.secret_name.as_ref());
+        let is_of_database = |name: &String| database::all().any(|provider| provider.secret(name) == secret.name);
         // A Profile may name it.
         let of_profile = status.and_then(|status| status.tls_secret_name.as_ref());
         key.name == secret.name
             || [given, external, repository, tls, of_profile].contains(&Some(&secret.name))
             || [key.admin_secret(), key.redis_secret(), key.tls_secret()].contains(&secret.name)
-            || database::all().any(|provider| provider.secret(&key) == secret.name)
+            || database::names_of(app).iter().any(|name| is_of_database(name))
             || inventory.is_some_and(|inventory| inventory.objects.iter().any(of_release))
             || has_values_from(app, ValuesKind::Secret, &secret.name)
     });

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::plan::{Apply, NO_PROGRESS_AFTER, SILENT_AFTER};
+use super::plan::{Apply, NO_PROGRESS_AFTER, SILENT_AFTER, Step};
 use crate::{
     clientapp::{
         hold::{Hold, SAFETY_NET},
@@ -45,6 +45,15 @@ fn stalled(reason: Reason, message: String) -> DatabaseReadiness {
 }
 
 pub(crate) fn readiness(desired: &Desired, observed: &Observed, now: Timestamp) -> DatabaseReadiness {
+    let mut readiness = judged(desired, observed, now);
+    let former = observed.prerequisites.database.replaces.as_ref().filter(|_| observed.release.is_some());
+    if let (Some(hold), Some(former)) = (&mut readiness.hold, former) {
+        hold.message += &format!("; the app stays with {former} until then");
+    }
+    readiness
+}
+
+fn judged(desired: &Desired, observed: &Observed, now: Timestamp) -> DatabaseReadiness {
     let Some(DesiredDatabase { address, object }) = &desired.database else { return DatabaseReadiness::default() };
     let view = &observed.prerequisites.database;
     let Some(object) = object else { return external(address, &view.secret) };
@@ -55,7 +64,9 @@ pub(crate) fn readiness(desired: &Desired, observed: &Observed, now: Timestamp) 
     let recorded_uid = view.recorded_uid.as_deref();
     let targets = object.targets(view.object.as_ref());
     let Some(existing) = &view.object else {
-        if let Some(hold) = lost(desired, observed, object, now) {
+        let is_move = view.replaces.is_some();
+        let prevented = if is_move { not_moved(observed, object, now) } else { lost(desired, observed, object, now) };
+        if let Some(hold) = prevented {
             return DatabaseReadiness { apply: None, hold: Some(hold) };
         }
         if let Some(readiness) = others_part(desired, object, view, now) {
@@ -63,7 +74,7 @@ pub(crate) fn readiness(desired: &Desired, observed: &Observed, now: Timestamp) 
         }
         let hold = not_ready(Reason::Provisioning, format!("{what} is being created")).until(now + SAFETY_NET);
         // An earlier database has left volumes, and no backup may be restored over them.
-        let source = object.source().filter(|_| recorded_uid.is_none());
+        let source = object.source().filter(|_| recorded_uid.is_none() || is_move);
         let apply = Apply { targets: targets.unwrap_or_default(), source, isolated: object.isolated, uid: None };
         return DatabaseReadiness { apply: Some(apply), hold: Some(hold) };
     };
@@ -168,40 +179,83 @@ fn others_part(
 /// Returns why no database is created in the place of one that was in use and is gone with its data: the app would go on with an empty
 /// one. Volumes that have lost their owner are taken over.
 fn lost(desired: &Desired, observed: &Observed, object: &DesiredObject, now: Timestamp) -> Option<Hold> {
-    let Observed { recorded, release, .. } = observed;
     let DesiredObject { provider, name, .. } = object;
-    let ProviderInfo { data_goes_with_object, names_volume, volume_label, .. } = provider.info();
-    let names_data = data_goes_with_object.as_ref()?;
+    let names_data = provider.info().data_goes_with_object.as_ref()?;
     let uid = observed.prerequisites.database.recorded_uid.as_ref()?;
-    let was_in_use = release.is_some() || recorded.installed.is_some() || recorded.last_attempt.is_some();
     // One that was to be made from backups has never been empty.
-    if !(was_in_use || object.source().is_some()) || desired.data.without_volumes.contains(uid) {
+    if !(was_in_use(observed) || object.source().is_some()) || desired.data.without_volumes.contains(uid) {
         return None;
     }
-    let is_its = |claim: &&Arc<ObjectMeta>| {
-        let label = claim.labels.as_ref().and_then(|labels| labels.get(*volume_label));
-        label == Some(name) && claim.name.as_ref().is_some_and(|claim| names_volume(name, claim))
-    };
-    // The garbage collector deletes what had an owner, be it another database of that name; only what has none is taken over.
-    let is_going = |claim: &&Arc<ObjectMeta>| {
-        claim.deletion_timestamp.is_some() || claim.owner_references.as_ref().is_some_and(|owners| !owners.is_empty())
-    };
-    let mut claims = observed.objects.claims.iter().filter(is_its);
+    if let Some(hold) = volumes_going(observed, object, now) {
+        return Some(hold);
+    }
+    if claims(observed, object).any(|claim| claim.name.as_ref().is_some_and(|claim| names_data(name, claim))) {
+        return None;
+    }
     let what = object.described();
-    if let Some(claim) = claims.clone().find(is_going) {
-        let claim = claim.name.as_deref().unwrap_or_default();
-        let message = format!("{what} is gone, and its PersistentVolumeClaim {claim} is being deleted");
-        return Some(not_ready(Reason::Deleting, message).until(now + SAFETY_NET));
-    }
-    if claims.any(|claim| claim.name.as_ref().is_some_and(|claim| names_data(name, claim))) {
-        return None;
-    }
     let gone = Owned { kind: provider.kind().as_str().to_owned(), name: name.clone(), uid: uid.clone() };
     let confirm = confirm(desired, &observed.owned)(&[&gone]);
     let message = format!(
-        "{what} was deleted, and its data with it: restore it under this name and hand it over, or confirm that the app begins with an empty one, with {confirm}"
+        "{what} was deleted, and its data with it: {}, or confirm that the app begins with an empty one, with {confirm}",
+        provider.info().to_restore
     );
     Some(not_ready(Reason::DatabaseLost, message).until(now + SAFETY_NET))
+}
+
+/// Returns why no database is created that the app would move to: it would be empty, or CloudNativePG would use volumes that another one
+/// of its name has left.
+fn not_moved(observed: &Observed, object: &DesiredObject, now: Timestamp) -> Option<Hold> {
+    if let Some(hold) = volumes_going(observed, object, now) {
+        return Some(hold);
+    }
+    let what = object.described();
+    if let Some(claim) = claims(observed, object).next() {
+        let claim = claim.name.as_deref().unwrap_or_default();
+        let message = format!(
+            "{what} would use PersistentVolumeClaim {claim}, which another of its name has left: delete that, or name another in spec.postgres.cloudnativepg.cluster"
+        );
+        return Some(not_ready(Reason::DataRetained, message).until(now + SAFETY_NET));
+    }
+    (was_in_use(observed) && object.source().is_none()).then(|| {
+        let message = format!(
+            "{what} does not exist, and would be empty: name another in spec.postgres.cloudnativepg.cluster, together with dataSource, or set the field back"
+        );
+        not_ready(Reason::DataSourceMissing, message)
+    })
+}
+
+fn was_in_use(Observed { recorded, release, .. }: &Observed) -> bool {
+    release.is_some() || recorded.installed.is_some() || recorded.last_attempt.is_some()
+}
+
+/// Returns the volumes with the name and label of a database's.
+fn claims<'a>(observed: &'a Observed, object: &DesiredObject) -> impl Iterator<Item = &'a Arc<ObjectMeta>> {
+    let (name, ProviderInfo { names_volume, volume_label, .. }) = (&object.name, object.provider.info());
+    observed.objects.claims.iter().filter(move |claim| {
+        let label = claim.labels.as_ref().and_then(|labels| labels.get(*volume_label));
+        label == Some(name) && claim.name.as_ref().is_some_and(|claim| names_volume(name, claim))
+    })
+}
+
+/// Returns a hold while a volume of a database that is gone is being deleted. The garbage collector deletes what had an owner, be it
+/// another database of that name; only what has none would be taken over.
+fn volumes_going(observed: &Observed, object: &DesiredObject, now: Timestamp) -> Option<Hold> {
+    let is_going = |claim: &&Arc<ObjectMeta>| {
+        claim.deletion_timestamp.is_some() || claim.owner_references.as_ref().is_some_and(|owners| !owners.is_empty())
+    };
+    let claim = claims(observed, object).find(is_going)?.name.as_deref().unwrap_or_default();
+    let message = format!("{} is gone, and its PersistentVolumeClaim {claim} is being deleted", object.described());
+    Some(not_ready(Reason::Deleting, message).until(now + SAFETY_NET))
+}
+
+/// Returns the databases that are to be labelled as retained, once pods of the app use none of them.
+pub(super) fn former(desired: &Desired, observed: &Observed) -> impl Iterator<Item = Step> {
+    let release = observed.release.as_ref();
+    let is_settled = release.is_none_or(|release| release.is_deployed_as(&desired.target().digest))
+        && observed.workloads_are_ready()
+        && observed.prerequisites.database.replaces.is_none();
+    let former = observed.prerequisites.database.former.iter().filter(move |former| is_settled && !former.is_retained);
+    former.map(|former| Step::RetainDatabase(former.clone()))
 }
 
 /// Returns why the app cannot use its database, which exists as the spec asks.
@@ -223,6 +277,8 @@ fn unusable(
         pods,
         scheduled: _,
         parts: _,
+        replaces: _,
+        former: _,
     } = &observed.prerequisites.database;
     let (what, provider, name) = (object.described(), object.provider, &address.secret);
     let why_pods = pods.as_ref().and_then(|pods| pods.why.as_ref());
@@ -247,7 +303,7 @@ fn unusable(
             }
             Some((reason, problem)) => (reason, format!("Secret {name} {problem}")),
             None if !reachable => {
-                (Reason::Provisioning, format!("Service {} has no ready address", provider.service(&desired.key)))
+                (Reason::Provisioning, format!("Service {} has no ready address", provider.service(&object.name)))
             }
             None => return None,
         },
@@ -298,8 +354,10 @@ fn blocked(
     // Then adoption is the first step.
     let is_leftover = desired.data.adopt && existing.is_leftover_of(&desired.key.name, app_uid);
     if !(ours || is_leftover) {
+        let other = existing.app.as_ref().or(existing.retained_from.as_ref()).filter(|other| Some(*other) != app);
+        let whose = other.map_or_else(|| "not this ClientApp's".to_owned(), |other| format!("ClientApp {other}'s"));
         let message = format!(
-            "{what} exists and is not this ClientApp's: it is not taken over; rename the ClientApp, or remove that, or hand it over with the label {}={} and spec.postgres.adopt",
+            "{what} exists and is {whose}: it is not taken over; rename the ClientApp, or remove that, or hand it over with the label {}={} and spec.postgres.adopt",
             label::RETAINED_FROM,
             desired.key.name
         );

@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::{
     clientapp::{
         hold::Hold,
-        observed::types::{DriftedObject, Retained},
+        observed::types::{DriftedObject, FormerDatabase, Retained},
         spec::{database::BackupTargets, deployer},
     },
     crd::{BackupRecord, RolledBack, StorePasswordSecret},
@@ -51,6 +51,8 @@ pub(crate) enum Step {
     /// Take over what an earlier ClientApp of this name left.
     Adopt(Vec<Retained>),
     ApplyDatabase(Apply),
+    /// Label a database that the app has left as retained.
+    RetainDatabase(FormerDatabase),
     /// Create the ClientAppBackup that an upgrade waits for, unless it exists.
     BackUp(BackupRecord),
     /// Mark a revision that a dead helm process left pending as failed.

@@ -1,7 +1,7 @@
 //! Asks the questions, in order of precedence.
 
 use super::{
-    approval, dependencies, drift, helm_tests,
+    approval, database, dependencies, drift, helm_tests,
     plan::Step,
     question::{Answer, Case, Question},
     release::{self, DueUpgrade},
@@ -142,8 +142,9 @@ fn redis_secret(Case { desired, observed, .. }: &Case<'_>) -> Answer {
     }
 }
 
-fn database(Case { database, .. }: &Case<'_>) -> Answer {
-    Answer::from(database.hold.clone()).after(database.apply.clone().map(Step::ApplyDatabase))
+fn database(Case { desired, observed, database, .. }: &Case<'_>) -> Answer {
+    let apply = database.apply.clone().map(Step::ApplyDatabase);
+    Answer::from(database.hold.clone()).after(apply.into_iter().chain(database::former(desired, observed)))
 }
 
 /// Checks users' Secrets after the database, which is created while a user adds what is missing.

@@ -26,8 +26,8 @@ use crate::{
             release::{ReleasePhase, ReleaseView},
             repair_backoff::Refused,
             types::{
-                Busy, CachedChart, DatabasePods, DatabaseView, DriftedObject, LiveState, PartView, Prerequisites,
-                Retained, SecretView, UnreadyDependency,
+                Busy, CachedChart, DatabasePods, DatabaseView, DriftedObject, FormerDatabase, LiveState, PartView,
+                Prerequisites, Retained, SecretView, UnreadyDependency,
             },
         },
         spec::{
@@ -66,6 +66,7 @@ fn brief(plan: &Plan) -> String {
                 let parts: String = parts.filter_map(|(is, part)| is.then_some(part)).collect();
                 format!("postgres{parts}")
             }
+            Step::RetainDatabase(former) => format!("retain {}", former.name),
             Step::BackUp(record) => format!("back up {}", record.name),
             Step::UnlockRelease { revision, .. } => format!("unlock {revision}"),
             Step::FetchChart => "fetch".to_owned(),
@@ -631,6 +632,120 @@ fn a_lost_database_is_not_replaced_by_an_empty_one() {
     );
     desired.data.without_volumes = ["pg-uid".to_owned()].into();
     assert_eq!(decide(&desired, &observed, &config(), now()).hold.unwrap().reason, Reason::Provisioning);
+}
+
+/// CloudNativePG restores into a new Cluster only. The app goes on with the former one until that is ready.
+#[test]
+fn an_app_moves_to_another_cluster() {
+    let source = json!({"serverName": "acme-pg-5f0c2c0e", "objectStore": "store"});
+    let options = |options: Value| json!({"postgres": {"provider": "cloudnativepg", "cloudnativepg": options}});
+    let named = || options(json!({"cluster": "acme-pg-2"}));
+    let restored = || options(json!({"cluster": "acme-pg-2", "dataSource": source}));
+    let moving = |w: &mut Observed| {
+        outdated(w);
+        let view = &mut w.prerequisites.database;
+        (view.secret, view.replaces) = (keys(&["username", "password"]), Some("acme-pg".to_owned()));
+    };
+    let store = |w: &mut Observed| {
+        let object = Some(SeenPart { app: None, owner_uid: Some("theirs".to_owned()), digest: None });
+        let part =
+            PartView { kind: "ObjectStore", availability: Availability::Missing, to_install: "install it", object };
+        w.prerequisites.database.parts = vec![part];
+    };
+    let absent = move |w: &mut Observed| {
+        moving(w);
+        (w.prerequisites.database.object, w.prerequisites.database.recorded_uid) = (None, None);
+    };
+    let claim = |owner: Option<&str>| {
+        let owners = owner.map(|uid| json!([{"apiVersion": "v1", "kind": "Cluster", "name": "acme-pg-2", "uid": uid}]));
+        let meta =
+            json!({"name": "acme-pg-2-1", "labels": {"cnpg.io/cluster": "acme-pg-2"}, "ownerReferences": owners});
+        Arc::new(serde_json::from_value(meta).unwrap())
+    };
+    const MADE: &str = "postgres from a backup, hold PostgresReady/Provisioning";
+    row("it is created from a backup", restored(), absent, MADE);
+    row("it would be empty", named(), absent, "hold PostgresReady/DataSourceMissing!");
+    let deleted = move |w: &mut Observed| {
+        moving(w);
+        w.prerequisites.database.object = None;
+    };
+    row("it was deleted before the app used it", restored(), deleted, MADE);
+    let left = move |w: &mut Observed| {
+        absent(w);
+        w.objects.claims = vec![claim(None)];
+    };
+    row("CloudNativePG would use a volume, and not the backup", restored(), left, "hold PostgresReady/DataRetained!");
+    let going = move |w: &mut Observed| {
+        deleted(w);
+        w.objects.claims = vec![claim(Some("9"))];
+    };
+    row("the volume of a former one of its name is going", restored(), going, "hold PostgresReady/Deleting");
+    let without_plugin = move |w: &mut Observed| {
+        absent(w);
+        store(w);
+    };
+    row("without the plugin", restored(), without_plugin, "hold PostgresReady/DependencyMissing!");
+    let waits = move |w: &mut Observed| {
+        moving(w);
+        let object = w.prerequisites.database.object.as_mut().unwrap();
+        object.state = DatabaseState::Waiting(" is not ready: x".to_owned());
+    };
+    row("it is not ready", restored(), waits, "hold PostgresReady/Provisioning");
+    row("it is ready", restored(), moving, "helm 4");
+    let theirs = move |w: &mut Observed| {
+        moving(w);
+        w.prerequisites.database.object.as_mut().unwrap().app = Some("other".to_owned());
+    };
+    row("it is another app's", restored(), theirs, "hold PostgresReady/DatabaseNotOurs!");
+
+    let message = |change: &dyn Fn(&mut Observed)| {
+        let desired = want(&restored());
+        let mut observed = settled(&desired);
+        change(&mut observed);
+        decide(&desired, &observed, &config(), now()).hold.unwrap().message
+    };
+    for (change, expected) in [
+        (
+            &absent as &dyn Fn(&mut Observed),
+            "Cluster acme-pg-2 is being created; the app stays with acme-pg until then",
+        ),
+        (&waits, "Cluster acme-pg-2 is not ready: x; the app stays with acme-pg until then"),
+    ] {
+        assert_eq!(message(change), expected);
+    }
+    let told = message(&theirs);
+    assert!(told.starts_with("Cluster acme-pg-2 exists and is ClientApp other's: it is not taken over"), "{told}");
+}
+
+/// Its pods may use it until all of them are replaced.
+#[test]
+fn a_former_database_is_retained_once_no_pod_uses_it() {
+    let former = |is_retained: bool| {
+        let former = FormerDatabase { name: "acme-pg".to_owned(), uid: "1".to_owned(), is_retained };
+        move |w: &mut Observed| {
+            let view = &mut w.prerequisites.database;
+            (view.secret, view.former) = (keys(&["username", "password"]), vec![former.clone()]);
+        }
+    };
+    let spec = || json!({"postgres": {"provider": "cloudnativepg", "cloudnativepg": {"cluster": "acme-pg-2"}}});
+    row("it is left", spec(), former(false), "retain acme-pg");
+    row("it is labelled", spec(), former(true), "");
+    let starting = move |w: &mut Observed| {
+        former(false)(w);
+        w.objects.workloads[0].waiting = Some("x".to_owned());
+    };
+    row("old pods run", spec(), starting, "");
+    let failed = move |w: &mut Observed| {
+        former(false)(w);
+        outdated(w);
+    };
+    row("no revision uses the other one", spec(), failed, "helm 4");
+    let moving = move |w: &mut Observed| {
+        former(false)(w);
+        w.prerequisites.database.replaces = Some("acme-pg-1".to_owned());
+        w.prerequisites.database.object.as_mut().unwrap().state = DatabaseState::Waiting(" is not ready".to_owned());
+    };
+    row("the app is about to move again", spec(), moving, "hold PostgresReady/Provisioning");
 }
 
 /// The reason that its pods do not run, and when they are listed again.
@@ -1264,6 +1379,7 @@ impl Sim {
             Step::Adopt(_) | Step::BackUp(_) | Step::Repair(_) | Step::RollBack(_) | Step::DeleteStuckPod(_) => {
                 unreachable!("nothing was left, lost, stuck or deleted, and no backup is asked for")
             }
+            Step::RetainDatabase(_) => unreachable!("there is one database"),
             Step::Test => unreachable!("nothing is tested"),
             Step::CreateBackup { .. } | Step::DeleteBackup { .. } | Step::CreateRepositoryPassword(_) => {
                 unreachable!("no archives are asked for")

@@ -11,15 +11,17 @@ use crate::{
         observed::{
             owned,
             pods::{GRACE, PodReasons, PodsView, next_check},
-            types::{DatabasePods, DatabaseView, PartView, ScheduledBackups},
+            types::{DatabasePods, DatabaseView, FormerDatabase, PartView, ScheduledBackups},
         },
         spec::{
-            database::{DatabaseCaches, DatabaseObject, DatabaseState, DesiredDatabase, DesiredObject, PartCache},
+            database::{
+                DatabaseCaches, DatabaseObject, DatabaseState, DesiredDatabase, DesiredObject, PartCache, Provider,
+            },
             desired::Desired,
         },
     },
     crd::{
-        ClientAppStatus,
+        ClientAppStatus, Owned,
         conditions::{find, kind},
     },
     platform::{key::Key, warnings},
@@ -39,9 +41,9 @@ pub(super) async fn view(
     let Some(DesiredObject { provider, name, .. }) = object else {
         return Ok(DatabaseView { secret, ..DatabaseView::default() });
     };
-    let service = Key::new(&key.namespace, provider.service(key));
+    let service = Key::new(&key.namespace, provider.service(name));
     let DatabaseCaches { objects, endpoints, warnings, parts, backups: _ } = ctx.watches.of(*provider);
-    let found = ctx.watches.database(*provider, key);
+    let found = ctx.watches.database(*provider, &Key::new(&key.namespace, name));
     let warnings = warnings.as_ref().zip(found.as_ref()).and_then(|((kind, warnings), found)| {
         let about = warnings::group(&key.namespace, kind, name);
         warnings::quoted(warnings, &about, found.progressed)
@@ -60,6 +62,8 @@ pub(super) async fn view(
         parts: object.as_ref().map_or_else(Vec::new, |object| self::parts(key, object, parts)),
         warnings,
         scheduled,
+        replaces: owned::replaced(recorded, provider.kind(), name).map(str::to_owned),
+        former: former(ctx, key, (*provider, name), recorded),
         reachable: endpoints.as_ref().is_none_or(|slices| slices.group(&service).iter().any(|(_, ready)| *ready)),
     })
 }
@@ -105,6 +109,23 @@ async fn pods(
     let look = PodReasons { until: next, reasons: [(spec, view)].into() };
     ctx.memory.put(key, |app| app.database_pods = Some(look));
     Some(DatabasePods { why, until: next })
+}
+
+/// Returns the databases that the app has left.
+fn former(
+    ctx: &Ctx,
+    key: &Key,
+    (provider, name): (&dyn Provider, &str),
+    recorded: &ClientAppStatus,
+) -> Vec<FormerDatabase> {
+    let of_kind = owned::former(&recorded.owned, recorded, name).filter(|entry| entry.kind == provider.kind().as_str());
+    let former = of_kind.filter_map(|Owned { name, uid, .. }| {
+        let found = ctx.watches.database(provider, &Key::new(&key.namespace, name))?;
+        let is_retained = found.retained_from.is_some();
+        let exists = found.uid == *uid && !found.deleting;
+        exists.then(|| FormerDatabase { name: name.clone(), uid: uid.clone(), is_retained })
+    });
+    former.collect()
 }
 
 /// Returns the objects that back up a database.

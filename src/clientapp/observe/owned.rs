@@ -1,6 +1,6 @@
 //! Collects what the app owns. Reads caches only.
 
-use std::borrow::Borrow;
+use std::{borrow::Borrow, collections::BTreeSet};
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
@@ -13,7 +13,7 @@ use crate::{
     },
     crd::{Inventory, Owned, annotation},
     deletion::permit::DataKind,
-    platform::key::Key,
+    platform::{key::Key, watch_builder::Availability},
     secrets::SecretMeta,
 };
 
@@ -25,19 +25,39 @@ pub(crate) fn owned(
     inventory: Option<&Inventory>,
     claims: &[impl Borrow<ObjectMeta>],
 ) -> Vec<Owned> {
+    let recorded = &app.recorded_status;
+    let postgres = app.object().ok().map(|app| &app.spec.postgres);
+    let names = database::names(app.key, postgres, recorded);
     let seen = OwnershipEvidence {
         app: app.meta(),
         inventory,
         claims: &claims.iter().map(Borrow::borrow).collect::<Vec<_>>(),
         made: ctx.memory.recently_created.created_for(app.key, app.uid()),
-        named: &named(ctx, app.key),
+        named: &named(ctx, app.key, &names),
     };
-    owned::merge_owned(&app.recorded_status.owned, &seen)
+    let mut owned = owned::merge_owned(&recorded.owned, &seen);
+    if let Some(postgres) = postgres {
+        let name = database::name(app.key, postgres);
+        // Its name is free for another one. What this process has made is looked at, too, or it would come back in each pass.
+        let former = owned::former(&owned, recorded, &name).filter(|former| is_gone(ctx, app.key, former));
+        let gone: Vec<_> = former.cloned().collect();
+        owned.retain(|entry| !gone.contains(entry));
+    }
+    owned
+}
+
+/// Returns true if the database of this entry does not exist any more.
+fn is_gone(ctx: &Ctx, key: &Key, entry: &Owned) -> bool {
+    database::all().filter(|provider| provider.kind().as_str() == entry.kind).all(|provider| {
+        let found = ctx.watches.database(provider, &Key::new(&key.namespace, &entry.name));
+        ctx.watches.of(provider).objects.availability() == Availability::Installed
+            && found.is_none_or(|found| found.uid != entry.uid)
+    })
 }
 
 /// Returns the objects that the operator creates for an app, as the caches show them: uid, creation time, and the app in their
 /// stamp or ownerReference.
-fn named(ctx: &Ctx, key: &Key) -> Vec<(DataKind, ObjectMeta)> {
+fn named(ctx: &Ctx, key: &Key, databases: &BTreeSet<String>) -> Vec<(DataKind, ObjectMeta)> {
     let meta = |name: String, uid: String, created: Option<Timestamp>, stamp: Option<String>, owner: Option<String>| {
         let owner = owner.map(|uid| OwnerReference { uid, ..OwnerReference::default() });
         ObjectMeta {
@@ -55,11 +75,12 @@ fn named(ctx: &Ctx, key: &Key) -> Vec<(DataKind, ObjectMeta)> {
         let stays = !deleting && retained_from.is_none();
         stays.then(|| (DataKind::Secret, meta(name, uid, created, stamp, owner.map(|(_, _, uid)| uid))))
     });
-    let databases = database::all().filter_map(|provider| {
+    let databases = database::all().flat_map(|provider| databases.iter().map(move |name| (provider, name)));
+    let databases = databases.filter_map(|(provider, name)| {
         let DatabaseObject { uid, created, stamp, owner_uid, deleting, retained_from, .. } =
-            ctx.watches.database(provider, key)?;
+            ctx.watches.database(provider, &Key::new(&key.namespace, name))?;
         let stays = !deleting && retained_from.is_none();
-        stays.then(|| (provider.kind(), meta(key.database(), uid, created, stamp, owner_uid)))
+        stays.then(|| (provider.kind(), meta(name.clone(), uid, created, stamp, owner_uid)))
     });
     secrets.chain(databases).collect()
 }

@@ -13,7 +13,7 @@ use crate::{
         error::Error,
         observed::{owned, types::Retained},
         spec::{
-            database::{self, Provider},
+            database::{self, DesiredObject, Provider},
             desired::{Desired, SecretSource},
         },
     },
@@ -39,9 +39,10 @@ pub(crate) async fn find(
         SecretSource::Generated(name) => Some(name.as_str()),
         SecretSource::Given(_) => None,
     };
-    let reusing = provider_reusing_leftovers(ctx, desired, uid, recorded).map(|provider| provider.secret(key));
+    let database = desired.database_object().map_or_else(|| key.database(), |object| object.name.clone());
+    let reusing = provider_reusing_leftovers(ctx, desired, uid, recorded).map(|provider| provider.secret(&database));
     // Two providers have a Secret of the same name.
-    let of_databases: BTreeSet<_> = database::all().flat_map(|provider| provider.secrets(key)).collect();
+    let of_databases: BTreeSet<_> = database::all().flat_map(|provider| provider.secrets(&database)).collect();
     let of_databases = of_databases.into_iter().map(|name| (name, true));
     let of_app = admin.into_iter().map(str::to_owned).chain([key.redis_secret()]).map(|name| (name, false));
     for (name, of_database) in of_databases.chain(of_app) {
@@ -55,10 +56,10 @@ pub(crate) async fn find(
         }
     }
     for provider in database::all() {
-        let object = ctx.watches.database(provider, key);
+        let object = ctx.watches.database(provider, &Key::new(&key.namespace, &database));
         if let Some(object) = object.filter(|object| object.is_leftover_of(&key.name, uid)) {
             let kind = provider.kind();
-            found.push(Retained { kind, name: key.database(), uid: object.uid, of_database: false, installed: None });
+            found.push(Retained { kind, name: database.clone(), uid: object.uid, of_database: false, installed: None });
         }
     }
     Ok(found)
@@ -76,8 +77,10 @@ async fn volumes(ctx: &Ctx, desired: &Desired, uid: &str, recorded: &ClientAppSt
     let params = ListParams::default().labels(&selector);
     let listing = || Error::api(format!("list the volumes that an earlier ClientApp {key} has left"));
     let mut claims = api.list_metadata(&params).await.map_err(listing())?.items;
-    if let Some(provider) = provider_reusing_leftovers(ctx, desired, uid, recorded) {
-        let selector = format!("{}={},!{}", provider.info().volume_label, key.database(), label::RETAINED_FROM);
+    if let Some(provider) = provider_reusing_leftovers(ctx, desired, uid, recorded)
+        && let Some(object) = desired.database_object()
+    {
+        let selector = format!("{}={},!{}", provider.info().volume_label, object.name, label::RETAINED_FROM);
         claims.extend(api.list_metadata(&ListParams::default().labels(&selector)).await.map_err(listing())?.items);
     }
     if claims.is_empty() {
@@ -101,13 +104,13 @@ fn provider_reusing_leftovers(
     uid: &str,
     recorded: &ClientAppStatus,
 ) -> Option<&'static dyn Provider> {
-    let provider = desired.database_object()?.provider;
-    let database = desired.key.database();
+    let DesiredObject { provider, name, .. } = desired.database_object()?;
+    let (provider, database) = (*provider, Key::new(&desired.key.namespace, name));
     // Its parts may be seen before itself.
     let made = ctx.memory.recently_created.created_for(&desired.key, uid);
     let is_about_to_create = provider.info().reuses_leftovers
         && !desired.data.adopt
-        && [&recorded.owned, &made].iter().all(|owned| owned::uid(owned, provider.kind(), &database).is_none())
-        && ctx.watches.database(provider, &desired.key).is_none();
+        && [&recorded.owned, &made].iter().all(|owned| owned::uid(owned, provider.kind(), name).is_none())
+        && ctx.watches.database(provider, &database).is_none();
     is_about_to_create.then_some(provider)
 }

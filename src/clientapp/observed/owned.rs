@@ -5,7 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::{inventory, release::ReleaseView, types::Retained, volumes};
 use crate::{
-    clientapp::spec::{desired::without_volumes, names},
+    clientapp::spec::{database::is_database, desired::without_volumes, names},
     crd::{ClientApp, ClientAppStatus, DeletionPolicy, Inventory, Owned, annotation, label},
     deletion::{
         permit::{DataKind, DataOwner, DeletionIntent, is_younger},
@@ -124,6 +124,23 @@ pub(crate) fn uid<'a>(owned: &'a [Owned], kind: DataKind, name: &str) -> Option<
     owned.iter().find(|entry| entry.kind == kind.as_str() && entry.name == name).map(|entry| entry.uid.as_str())
 }
 
+/// Returns the name of the database on record that the app uses, if its spec names another one.
+pub(crate) fn replaced<'a>(recorded: &'a ClientAppStatus, kind: DataKind, name: &str) -> Option<&'a str> {
+    let in_use = recorded.postgres_cluster_name.as_deref().filter(|in_use| *in_use != name)?;
+    uid(&recorded.owned, kind, in_use).map(|_| in_use)
+}
+
+/// Returns those of these databases that the app has left: it neither uses them, nor does its spec name them.
+pub(crate) fn former<'a>(
+    owned: &'a [Owned],
+    recorded: &'a ClientAppStatus,
+    name: &'a str,
+) -> impl Iterator<Item = &'a Owned> {
+    let is_used =
+        move |entry: &Owned| entry.name == name || recorded.postgres_cluster_name.as_ref() == Some(&entry.name);
+    owned.iter().filter(move |entry| is_database(entry) && !is_used(entry))
+}
+
 /// Returns true if the app, or an attempt to install it, may already use the credentials in the Secret of this name.
 pub(crate) fn is_in_use(secret: &str, recorded: &ClientAppStatus, release: Option<&ReleaseView>) -> bool {
     uid(&recorded.owned, DataKind::Secret, secret).is_some()
@@ -154,7 +171,10 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::{clientapp::fixtures, crd::ReleaseObject};
+    use crate::{
+        clientapp::{fixtures, spec::database},
+        crd::ReleaseObject,
+    };
 
     fn meta(value: Value) -> ObjectMeta {
         serde_json::from_value(value).unwrap()
@@ -252,6 +272,38 @@ mod tests {
         let named = [(DataKind::Secret, secret("9", "another"))];
         let nothing = OwnershipEvidence { app: &app, inventory: None, claims: &[], made: Vec::new(), named: &named };
         assert_eq!(merge_owned(&record, &nothing), record);
+    }
+
+    #[test]
+    fn databases_that_an_app_uses_and_has_left() {
+        let cluster = database::all().map(|provider| provider.kind()).find(|kind| kind.as_str() == "Cluster").unwrap();
+        let entry = |kind: DataKind, name: &str| kind.owned(&meta(json!({"name": name, "uid": name})));
+        let recorded = |in_use: &str| ClientAppStatus {
+            postgres_cluster_name: Some(in_use.to_owned()),
+            owned: vec![
+                entry(cluster, "acme-pg"),
+                entry(cluster, "acme-pg-2"),
+                entry(DataKind::Volume, "acme-pg-3"),
+                entry(DataKind::Secret, "acme-pg-4"),
+            ],
+            ..ClientAppStatus::default()
+        };
+        for (in_use, asked, before, left) in [
+            ("acme-pg", "acme-pg", None, vec!["acme-pg-2"]),
+            // The app moves.
+            ("acme-pg", "acme-pg-2", Some("acme-pg"), vec![]),
+            ("acme-pg-2", "acme-pg-2", None, vec!["acme-pg"]),
+            // And back, or on.
+            ("acme-pg-2", "acme-pg", Some("acme-pg-2"), vec![]),
+            ("acme-pg-2", "acme-pg-5", Some("acme-pg-2"), vec!["acme-pg"]),
+            // What is not on record as owned is used by no revision.
+            ("other", "acme-pg", None, vec!["acme-pg-2"]),
+            ("acme-pg-4", "acme-pg", None, vec!["acme-pg-2"]),
+        ] {
+            let recorded = recorded(in_use);
+            let names: Vec<_> = former(&recorded.owned, &recorded, asked).map(|entry| entry.name.as_str()).collect();
+            assert_eq!((replaced(&recorded, cluster, asked), names), (before, left), "{in_use} {asked}");
+        }
     }
 
     #[test]

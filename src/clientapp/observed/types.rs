@@ -203,6 +203,19 @@ pub(crate) struct DatabaseView {
     pub(crate) scheduled: ScheduledBackups,
     /// The objects that back it up, one for each kind that its spec needs.
     pub(crate) parts: Vec<PartView>,
+    /// Name of the database on record that the app uses until this one is ready; `None`: it uses this one.
+    pub(crate) replaces: Option<String>,
+    /// The databases that it has left, and that still exist.
+    pub(crate) former: Vec<FormerDatabase>,
+}
+
+/// A database that the app has left for another one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct FormerDatabase {
+    pub(crate) name: String,
+    pub(crate) uid: String,
+    /// It is labelled as retained.
+    pub(crate) is_retained: bool,
 }
 
 /// An object that backs up a database.

@@ -17,8 +17,13 @@ use crate::{
         },
         error::Error,
         hold::Hold,
-        observed::{installed_chart, owned, release::ReleasePhase, types::Observed, upgrade_backup},
-        spec::{desired::Desired, values::TlsSource},
+        observed::{
+            installed_chart, owned,
+            release::ReleasePhase,
+            types::{DatabaseView, Observed},
+            upgrade_backup,
+        },
+        spec::{database::DesiredObject, desired::Desired, values::TlsSource},
     },
     crd::{
         BackupRecord, BoundRevision, ClientAppStatus, InstalledChart, Reason, Release,
@@ -125,7 +130,23 @@ fn record_spec(status: &mut ClientAppStatus, desired: &Desired, observed: &Obser
         Some(TlsSource::Elsewhere) | None => None,
     };
     status.credentials.clone_from(&desired.secrets.in_use);
-    status.postgres_cluster_name = desired.database_object().map(|object| object.name.clone());
+    let in_use = database_in_use(desired, observed, plan);
+    if observed.prerequisites.database.replaces.is_some() && in_use != previous.postgres_cluster_name {
+        // An earlier revision uses the former database.
+        status.last_ready = None;
+    }
+    status.postgres_cluster_name = in_use;
+}
+
+/// Returns the name of the database that the app uses: before the first revision that uses another one may exist, that is recorded.
+fn database_in_use(desired: &Desired, observed: &Observed, plan: &Plan) -> Option<String> {
+    let DesiredObject { name, .. } = desired.database_object()?;
+    let DatabaseView { replaces, object, .. } = &observed.prerequisites.database;
+    let release = observed.release.as_ref();
+    let is_deployed = release.is_some_and(|release| release.is_deployed_as(&desired.target().digest));
+    let moves = plan.runs_helm() || object.is_some() && is_deployed;
+    let stays = replaces.clone().filter(|_| !moves || desired.rolled_back().is_some());
+    stays.or_else(|| Some(name.clone()))
 }
 
 /// Returns the status that is recorded before a helm run begins: the attempt, and why the app is not Ready meanwhile.

@@ -3,7 +3,11 @@
 use k8s_openapi::api::core::v1::ObjectReference;
 
 use crate::{
-    clientapp::{decide::plan::UpgradeCause, observed::types::Observed, spec::deployer::DeployerPart},
+    clientapp::{
+        decide::plan::UpgradeCause,
+        observed::types::Observed,
+        spec::{database::DesiredObject, deployer::DeployerPart},
+    },
     crd::{
         ClientAppStatus, Credentials, DEPLOYER, Owned, Reason, ValuesDigest,
         conditions::{find, kind},
@@ -89,6 +93,14 @@ pub(crate) fn deployer_replaced(part: DeployerPart, namespace: &str) -> Note {
     let message =
         format!("{} {DEPLOYER}, which helm needs in namespace {namespace}, was missing and is recreated", part.kind());
     Note::warning(format!("Creating{}", part.kind()), Reason::DeployerReplaced, message)
+}
+
+/// Returns the event about a database that the app has left for that of its spec. **Pure.**
+pub(crate) fn database_left(object: &DesiredObject, former: &Key) -> Note {
+    let (kind, left) = (object.provider.kind().as_str(), object.provider.left(former));
+    let message =
+        format!("the app has moved to {}; {kind} {} goes on running: {left}", object.described(), former.name);
+    Note::normal(format!("Retain{kind}{}", former.name), Reason::DataKept, message)
 }
 
 /// Returns the event that names what a deletion kept. **Pure.**

@@ -13,13 +13,13 @@ use crate::{
         context::{Invalid, TakenProfile},
         decide::{decide, plan::Plan},
         error::Error,
-        fixtures::{self, attempt, chart, config, now, outdated, release, rolled_back, settled, with},
+        fixtures::{self, attempt, chart, config, keys, now, outdated, release, rolled_back, settled, with},
         observed::{
             certificate::Certificate,
             installed_chart,
             release::{ReleasePhase, ReleaseView},
             repair_backoff::Refused,
-            types::{Busy, DatabaseView, DriftedObject, Edit, LiveState, Observed, Workload},
+            types::{Busy, DatabaseView, DriftedObject, Edit, LiveState, Observed, SecretView, Workload},
         },
         spec::{
             database::{DatabaseObject, DatabaseState},
@@ -27,7 +27,8 @@ use crate::{
         },
     },
     crd::{
-        Attempt, BackupRecord, BackupState, ClientAppStatus, InstalledChart, Owned, Reason, Release, ReleaseObject,
+        Attempt, BackupRecord, BackupState, ClientAppStatus, InstalledChart, Owned, ReadyRevision, Reason, Release,
+        ReleaseObject,
         conditions::{Verdict, find, kind},
         reason,
     },
@@ -71,6 +72,38 @@ fn conditions(status: &ClientAppStatus) -> String {
 }
 
 /// As the Postgresql says it, even if nothing else can be said.
+/// Which database a deletion deletes, and whose absence is a loss, depends on it.
+#[test]
+fn the_database_in_use_is_recorded_before_a_revision_uses_another() {
+    let desired = want(&json!({"postgres": {"provider": "cloudnativepg", "cloudnativepg": {"cluster": "acme-pg-2"}}}));
+    let moving = || {
+        let mut observed = settled(&desired);
+        let view = &mut observed.prerequisites.database;
+        (view.secret, view.replaces) = (keys(&["username", "password"]), Some("acme-pg".to_owned()));
+        observed.recorded.postgres_cluster_name = Some("acme-pg".to_owned());
+        observed.recorded.last_ready = Some(ReadyRevision::default());
+        outdated(&mut observed);
+        observed
+    };
+    let recorded = |change: fn(&mut Observed)| {
+        let mut observed = moving();
+        change(&mut observed);
+        let status = status(&desired, &observed);
+        (status.postgres_cluster_name.unwrap(), status.last_ready.is_some())
+    };
+    let (former, new) = (("acme-pg".to_owned(), true), ("acme-pg-2".to_owned(), false));
+    let absent = |w: &mut Observed| w.prerequisites.database.object = None;
+    assert_eq!(recorded(absent), former);
+    assert_eq!(recorded(|w| w.prerequisites.database.secret = SecretView::Absent), former);
+    // helm is about to run. A rollback would go back to the former database.
+    assert_eq!(recorded(|_| {}), new);
+    // It was about to, and the spec was set back before it had.
+    let mut observed = moving();
+    observed.release = Some(release(&desired.target().digest));
+    observed.recorded.last_ready = None;
+    assert_eq!(status(&desired, &observed).postgres_cluster_name, Some(new.0));
+}
+
 #[test]
 fn the_deployed_revision_has_secret_values_until_another_is_deployed() {
     let plain = want(&json!({}));

@@ -11,14 +11,19 @@ use crate::{
             tls,
         },
         hold::Hold,
-        observed::{pods::NAMED_WORKLOADS, release::ReleasePhase, types::Observed},
-        spec::desired::Desired,
+        observed::{
+            pods::NAMED_WORKLOADS,
+            release::ReleasePhase,
+            types::{FormerDatabase, Observed},
+        },
+        spec::{database::DesiredObject, desired::Desired},
     },
     crd::{
         FilesSummary, Reason,
         conditions::{State, Verdict, find, kind},
         reason,
     },
+    platform::key::Key,
 };
 
 /// The verdict on each condition, by its type.
@@ -110,13 +115,24 @@ fn postgres(desired: &Desired, observed: &Observed, hold: Option<&Hold>) -> Verd
         _ => Verdict::yes(
             Reason::Ready,
             match &database.object {
-                Some(object) => format!("{} is ready", object.described()),
+                Some(object) => format!("{} is ready{}", object.described(), former(desired, observed, object)),
                 None => {
                     format!("Secret {} has the credentials of a database that exists already", database.address.secret)
                 }
             },
         ),
     })
+}
+
+/// Names the databases that the app has left, and how they are stopped or deleted.
+fn former(desired: &Desired, observed: &Observed, object: &DesiredObject) -> String {
+    let provider = object.provider;
+    let retained = observed.prerequisites.database.former.iter().filter(|former| former.is_retained);
+    let words = retained.map(|FormerDatabase { name, .. }| {
+        let left = provider.left(&Key::new(&desired.key.namespace, name));
+        format!("; the former {} {name} goes on running: {left}", provider.kind().as_str())
+    });
+    words.collect()
 }
 
 /// Returns why the app is not Ready; `missing` is the first condition that has to be True and is not.

@@ -1,5 +1,7 @@
 //! The data and credentials of a deleted app: retained, or deleted one by one. An **effect**.
 
+use std::collections::BTreeSet;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{
     ResourceExt as _,
@@ -14,6 +16,7 @@ use crate::{
     clientapp::{
         Ctx,
         act::retention,
+        context::App,
         error::Error,
         hold::{Hold, SAFETY_NET},
         observe::uncached,
@@ -31,25 +34,40 @@ use crate::{
     platform::{clock, key::Key, watch_builder::Availability},
 };
 
-/// Returns the providers of which the app may have a database. Without a record, nothing is deleted, and a kind that the cluster lacks, or
-/// that the operator may not read, holds nothing up.
-pub(super) fn providers(ctx: &Ctx, key: &Key, owned: &[Owned]) -> impl Iterator<Item = &'static dyn Provider> {
-    database::all().filter(move |provider| {
-        owned::uid(owned, provider.kind(), &key.database()).is_some()
-            || ctx.watches.of(*provider).objects.availability() == Availability::Installed
-    })
+/// A database that an app may have.
+pub(super) struct Database {
+    pub(super) provider: &'static dyn Provider,
+    pub(super) name: String,
+}
+
+/// Returns the databases that the app may have: those on record, and that of its spec. Without a record, nothing is deleted, and a kind
+/// that the cluster lacks, or that the operator may not read, holds nothing up.
+pub(super) fn databases(ctx: &Ctx, app: &App<'_>, owned: &[Owned]) -> Vec<Database> {
+    let of_provider = |provider: &'static dyn Provider| {
+        let kind = provider.kind().as_str();
+        let recorded = owned.iter().filter(move |entry| entry.kind == kind).map(|entry| entry.name.clone());
+        let is_there = ctx.watches.of(provider).objects.availability() == Availability::Installed;
+        let names: BTreeSet<_> = recorded.chain(is_there.then(|| name(app))).collect();
+        names.into_iter().map(move |name| Database { provider, name })
+    };
+    database::all().flat_map(of_provider).collect()
+}
+
+/// Returns the name of the database that the spec asks for, if it can be read.
+pub(super) fn name(app: &App<'_>) -> String {
+    app.object().map_or_else(|_| app.key.database(), |object| database::name(app.key, &object.spec.postgres))
 }
 
 /// Retains the recorded objects of the app, and what belongs to its database.
 pub(super) async fn leave(ctx: &Ctx, teardown: &TeardownContext<'_>) -> Result<(), Error> {
     let key = teardown.app.key;
     // Credentials first: without them the data could be found, but not used.
-    for provider in providers(ctx, key, &teardown.status.owned) {
-        let (kind, name) = (provider.kind(), key.database());
-        match uncached::object(ctx, key, kind, &name).await? {
-            None => drop(leftovers(ctx, teardown, provider).await?),
+    for database in databases(ctx, teardown.app, &teardown.status.owned) {
+        let (kind, name) = (database.provider.kind(), &database.name);
+        match uncached::object(ctx, key, kind, name).await? {
+            None => drop(leftovers(ctx, teardown, &database).await?),
             Some(object) if teardown.owns(kind, &object) => {
-                of_database(ctx, teardown, provider).await?;
+                of_database(ctx, teardown, &database).await?;
                 retention::retain(ctx, &teardown.retention(), kind, &object).await?;
             }
             Some(_) => tracing::warn!(kind = kind.as_str(), name, "is not this ClientApp's and stays as it is"),
@@ -76,7 +94,7 @@ async fn leave_one(ctx: &Ctx, teardown: &TeardownContext<'_>, kind: DataKind, na
 async fn of_database(
     ctx: &Ctx,
     teardown: &TeardownContext<'_>,
-    provider: &dyn Provider,
+    Database { provider, name: database }: &Database,
 ) -> Result<Vec<(DataKind, String)>, Error> {
     let mut retained = Vec::new();
     // The garbage collector, or whoever has a finalizer, deletes the others.
@@ -84,8 +102,8 @@ async fn of_database(
         meta.deletion_timestamp.is_none() && meta.owner_references.iter().flatten().next().is_none()
     };
     let leaving = &teardown.retention();
-    let (key, database) = (leaving.key, leaving.key.database());
-    for name in provider.secrets(key) {
+    let key = leaving.key;
+    for name in provider.secrets(database) {
         if let Some(secret) = uncached::object(ctx, key, DataKind::Secret, &name).await? {
             retention::retain(ctx, leaving, DataKind::Secret, &secret).await?;
             retained.extend(stays(&secret).then_some((DataKind::Secret, name)));
@@ -94,7 +112,7 @@ async fn of_database(
     let ProviderInfo { volume_label, names_volume, .. } = provider.info();
     for claim in labelled(ctx, key, DataKind::Volume, &format!("{volume_label}={database}")).await? {
         let of_others = claim.labels().get(label::RETAINED_FROM).is_some_and(|app| *app != key.name);
-        if !of_others && names_volume(&database, &claim.name_any()) {
+        if !of_others && names_volume(database, &claim.name_any()) {
             retention::retain(ctx, leaving, DataKind::Volume, &claim.metadata).await?;
             retained.extend(stays(&claim.metadata).then(|| (DataKind::Volume, claim.name_any())));
         }
@@ -107,11 +125,12 @@ async fn of_database(
 async fn leftovers(
     ctx: &Ctx,
     teardown: &TeardownContext<'_>,
-    provider: &dyn Provider,
+    database: &Database,
 ) -> Result<Vec<(DataKind, String)>, Error> {
-    let had_one = owned::uid(&teardown.status.owned, provider.kind(), &teardown.app.key.database()).is_some();
+    let Database { provider, name } = database;
+    let had_one = owned::uid(&teardown.status.owned, provider.kind(), name).is_some();
     match had_one && provider.info().reuses_leftovers {
-        true => of_database(ctx, teardown, provider).await,
+        true => of_database(ctx, teardown, database).await,
         false => Ok(Vec::new()),
     }
 }
@@ -127,8 +146,10 @@ pub(super) async fn destroy(
         if !foreign && let Some(hold) = volumes(ctx, teardown, &mut kept).await? {
             return Ok(TeardownProgress::Hold(hold));
         }
-        for provider in providers(ctx, teardown.app.key, &teardown.status.owned) {
-            if let Some(hold) = database(ctx, teardown, provider, &mut kept).await? {
+        for found in databases(ctx, teardown.app, &teardown.status.owned) {
+            if !is_used(teardown, &found.name) {
+                former(ctx, teardown, &found, &mut kept).await?;
+            } else if let Some(hold) = database(ctx, teardown, &found, &mut kept).await? {
                 return Ok(TeardownProgress::Hold(hold));
             }
         }
@@ -183,42 +204,68 @@ async fn volumes(
     Ok(waits)
 }
 
+/// Returns true if the app uses the database of this name, or its spec names it, which may be to move to it. Of others on record, it is
+/// not known which data are in them, and whether anybody needs those.
+fn is_used(teardown: &TeardownContext<'_>, database: &str) -> bool {
+    teardown.status.postgres_cluster_name.as_deref() == Some(database) || name(teardown.app) == database
+}
+
+/// Retains a database that the app has left, and names it.
+async fn former(
+    ctx: &Ctx,
+    teardown: &TeardownContext<'_>,
+    Database { provider, name }: &Database,
+    kept: &mut Vec<RetainedObject>,
+) -> Result<(), Error> {
+    let kind = provider.kind();
+    let found = uncached::object(ctx, teardown.app.key, kind, name).await?;
+    if let Some(found) = found.filter(|found| found.deletion_timestamp.is_none() && teardown.owns(kind, found)) {
+        retention::retain(ctx, &teardown.retention(), kind, &found).await?;
+        let because = "stays: the ClientApp had moved to another".to_owned();
+        kept.push(RetainedObject { kind, name: name.clone(), because });
+    }
+    Ok(())
+}
+
 async fn database(
     ctx: &Ctx,
     teardown: &TeardownContext<'_>,
-    provider: &dyn Provider,
+    found: &Database,
     kept: &mut Vec<RetainedObject>,
 ) -> Result<Option<Hold>, Error> {
-    let key = teardown.app.key;
-    let (kind, name) = (provider.kind(), key.database());
+    let (key, Database { provider, name }) = (teardown.app.key, found);
+    let kind = provider.kind();
     // Without the object or its kind, there is no database of this provider.
-    let Some(meta) = uncached::object(ctx, key, kind, &name).await? else {
-        if let Some(hold) = collected(ctx, teardown, provider).await? {
+    let Some(meta) = uncached::object(ctx, key, kind, name).await? else {
+        if let Some(hold) = collected(ctx, teardown, found).await? {
             return Ok(Some(hold));
         }
         let title = provider.info().title;
         let because = format!("stays: {title} has left it; delete it, or let the next ClientApp adopt it");
-        let left = leftovers(ctx, teardown, provider).await?.into_iter();
+        let left = leftovers(ctx, teardown, found).await?.into_iter();
         kept.extend(left.map(|(kind, name)| RetainedObject { kind, name, because: because.clone() }));
         return Ok(None);
     };
     if meta.deletion_timestamp.is_none()
         && teardown.owns(kind, &meta)
-        && let Some(hold) = look_alike(ctx, key, provider).await?
+        && let Some(hold) = look_alike(ctx, key, found).await?
     {
         return Ok(Some(hold));
     }
     let hold = one(ctx, teardown, kind, meta, kept).await?;
-    let state = || ctx.watches.database(provider, key).map(|seen| seen.state);
-    Ok(hold.map(|hold| Hold { message: provider.deleting(&name, state()), ..hold }))
+    let state = || ctx.watches.database(*provider, &Key::new(&key.namespace, name)).map(|seen| seen.state);
+    Ok(hold.map(|hold| Hold { message: provider.deleting(name, state()), ..hold }))
 }
 
 /// Returns a hold while the garbage collector deletes the volumes and Secrets of a database object that is gone: a later app of this
 /// name would meet them.
-async fn collected(ctx: &Ctx, teardown: &TeardownContext<'_>, provider: &dyn Provider) -> Result<Option<Hold>, Error> {
-    let key = teardown.app.key;
-    let (kind, name) = (provider.kind(), key.database());
-    let recorded = owned::uid(&teardown.status.owned, kind, &name);
+async fn collected(
+    ctx: &Ctx,
+    teardown: &TeardownContext<'_>,
+    Database { provider, name }: &Database,
+) -> Result<Option<Hold>, Error> {
+    let (key, kind) = (teardown.app.key, provider.kind());
+    let recorded = owned::uid(&teardown.status.owned, kind, name);
     let Some((uid, _)) = recorded.zip(provider.info().data_goes_with_object) else { return Ok(None) };
     let going = |reason: Reason, what: &str| {
         let message = format!("waiting for {what} of the deleted {} {name} to be gone", kind.as_str());
@@ -228,7 +275,7 @@ async fn collected(ctx: &Ctx, teardown: &TeardownContext<'_>, provider: &dyn Pro
         let claim = claim.name.as_deref().unwrap_or_default();
         return going(Reason::DeletingVolumes, &format!("PersistentVolumeClaim {claim}"));
     }
-    for secret in provider.secrets(key) {
+    for secret in provider.secrets(name) {
         let found = uncached::object(ctx, key, DataKind::Secret, &secret).await?;
         if found.is_some_and(|found| is_owned_by(&found, uid)) {
             return going(Reason::DeletingSecrets, &format!("Secret {secret}"));
@@ -238,14 +285,17 @@ async fn collected(ctx: &Ctx, teardown: &TeardownContext<'_>, provider: &dyn Pro
 }
 
 /// Returns a hold if the database's deletion would also delete an object that does not belong to it.
-async fn look_alike(ctx: &Ctx, key: &Key, provider: &dyn Provider) -> Result<Option<Hold>, Error> {
-    let database = key.database();
+async fn look_alike(
+    ctx: &Ctx,
+    key: &Key,
+    Database { provider, name: database }: &Database,
+) -> Result<Option<Hold>, Error> {
     let ProviderInfo { title, volume_label, deletes_by_label, .. } = provider.info();
     let Some(DeletesByLabel { objects, reason }) = deletes_by_label else { return Ok(None) };
     for (kind, more, names) in *objects {
         let more = more.map_or_else(String::new, |selector| format!(",{selector}"));
         let labelled = labelled(ctx, key, *kind, &format!("{volume_label}={database}{more}")).await?;
-        let Some(other) = labelled.iter().map(|object| object.name_any()).find(|name| !names(&database, name)) else {
+        let Some(other) = labelled.iter().map(|object| object.name_any()).find(|name| !names(database, name)) else {
             continue;
         };
         let message = format!(

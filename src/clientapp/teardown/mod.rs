@@ -30,7 +30,7 @@ use super::{
         self, installed_chart,
         release::{ReleaseView, release_view},
     },
-    spec::desired,
+    spec::{database, desired},
     status::{conditions, events, write},
 };
 use crate::{
@@ -47,7 +47,9 @@ pub(super) async fn take_down(ctx: &Ctx, app: &App<'_>) -> Result<Action, Error>
     let status = match teardown(ctx, app).await? {
         TeardownProgress::Done(kept) => {
             write::publish(ctx, app, events::data_kept(app.key, &kept).as_slice()).await;
-            let outcome = namespace::release(ctx, app.key, app.uid()).await?;
+            let postgres = app.object().ok().map(|app| &app.spec.postgres);
+            let databases = database::names(app.key, postgres, &app.recorded_status);
+            let outcome = namespace::release(ctx, &app.key.namespace, (&databases, app.uid())).await?;
             write::publish(ctx, app, outcome.note(&app.key.namespace).as_slice()).await;
             let put = ctx.remove_finalizer(app).await?;
             ctx.forget(app.key);
@@ -158,8 +160,8 @@ pub(super) async fn abandoned(ctx: &Ctx, app: &App<'_>) -> Result<Action, Error>
         return Ok(Action::requeue(RECHECK_GONE));
     }
     let mut kept = Vec::new();
-    let providers = data::providers(ctx, key, &app.recorded_status.owned);
-    let of_databases = providers.map(|provider| (provider.kind(), key.database()));
+    let databases = data::databases(ctx, app, &app.recorded_status.owned);
+    let of_databases = databases.into_iter().map(|data::Database { provider, name }| (provider.kind(), name));
     for (kind, name) in of_databases.chain([(DataKind::Secret, key.admin_secret())]) {
         let found = uncached::object(ctx, key, kind, &name).await?;
         if found.is_some_and(|found| observed::owned::is_stamped(app.meta(), &found)) {

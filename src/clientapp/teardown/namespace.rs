@@ -22,7 +22,7 @@ use crate::{
     crd::{ClientApp, Reason, label},
     deletion::{self, Vacant},
     leadership::Leadership,
-    platform::{clock, error::api_sentence, events::Note, key::Key},
+    platform::{clock, error::api_sentence, events::Note},
 };
 
 /// Objects in one page; most namespaces have fewer of each kind.
@@ -58,13 +58,12 @@ impl NamespaceOutcome {
 }
 
 /// Deletes the namespace of an app whose teardown is complete except for the finalizer. The app keeps its finalizer until the
-/// namespace is handled, so that neither is lost in a crash between the two.
-pub(crate) async fn release(ctx: &Ctx, app: &Key, uid: &str) -> Result<NamespaceOutcome, Error> {
+/// namespace is handled, so that neither is lost in a crash between the two. `app` has the names of its databases, and its uid.
+pub(crate) async fn release(ctx: &Ctx, name: &str, app: (&BTreeSet<String>, &str)) -> Result<NamespaceOutcome, Error> {
     let namespaces: Api<Namespace> = Api::all(ctx.client.clone());
-    let name = &app.namespace;
     match namespaces.get_opt(name).await.map_err(Error::api(format!("look at namespace {name}")))? {
         Some(namespace) => {
-            let owner = (Some((app, uid)), ctx.watches.deployer(name));
+            let owner = (Some(app), ctx.watches.deployer(name));
             delete_if_empty(&ctx.client, &namespace, owner, Some(&ctx.lead)).await
         }
         None => Ok(NamespaceOutcome::NotOurs),
@@ -144,7 +143,7 @@ fn abandoned<'a>(
 async fn delete_if_empty(
     client: &Client,
     namespace: &Namespace,
-    owner: (Option<(&Key, &str)>, Deployer),
+    owner: (Option<(&BTreeSet<String>, &str)>, Deployer),
     lead: Option<&Leadership>,
 ) -> Result<NamespaceOutcome, Error> {
     let labels = namespace.labels();
@@ -169,7 +168,7 @@ async fn delete_if_empty(
 async fn kept(
     client: &Client,
     namespace: &str,
-    (app, deployer): (Option<(&Key, &str)>, Deployer),
+    (app, deployer): (Option<(&BTreeSet<String>, &str)>, Deployer),
 ) -> Result<Option<NamespaceOutcome>, Error> {
     let discover = || Error::api("ask the API server for its kinds");
     let core = client.list_core_api_versions_aggregated().await.map_err(discover())?;
@@ -200,7 +199,7 @@ async fn kept(
 async fn look(
     client: &Client,
     namespace: &str,
-    app: Option<(&Key, &str)>,
+    app: Option<(&BTreeSet<String>, &str)>,
     kinds: &Kinds,
     kind: &ApiResource,
 ) -> Result<Option<NamespaceOutcome>, Error> {
@@ -221,7 +220,7 @@ async fn look(
 async fn first(
     client: &Client,
     namespace: &str,
-    app: Option<(&Key, &str)>,
+    app: Option<(&BTreeSet<String>, &str)>,
     kinds: &Kinds,
     kind: &ApiResource,
 ) -> kube::Result<Option<String>> {

@@ -96,12 +96,16 @@ pub fn deletion_effects(app: &ClientApp, orphans: bool, namespace_made: Option<b
         (AppResource::Volumes, data(AppResource::Volumes, "the volumes of app and Redis".to_owned())),
     ];
     let provider = database::provider(spec.postgres.provider);
+    let in_use = app.status.as_ref().and_then(|status| status.postgres_cluster_name.clone());
+    let of_spec = database::name(&key, &spec.postgres);
+    // While it moves, it has both.
+    let names: Vec<_> = in_use.filter(|name| *name != of_spec).into_iter().chain([of_spec]).collect();
     let database = |what: &str, before: &str| {
         let backups = match provider {
             Some(provider) if !provider.backs_up(&spec.postgres) => "volumes",
             _ => "volumes, backups",
         };
-        let its = format!("{what} {}{before} with its {backups} and Secrets", key.database());
+        let its = format!("{what} {}{before} with its {backups} and Secrets", names.join(" and "));
         let elsewhere = provider.and_then(|provider| provider.lasting_backups(&spec.postgres));
         let elsewhere = elsewhere.map(|place| format!("; its backups in {place} stay"));
         (AppResource::Database, data(AppResource::Database, its) + &elsewhere.unwrap_or_default())

@@ -210,6 +210,19 @@ fn a_dump_replaces_a_database() {
 }
 
 #[test]
+fn names_of_the_next_cluster() {
+    let long = format!("{}-9", "a".repeat(48));
+    for (cluster, next) in [
+        ("acme-pg", "acme-pg-2".to_owned()),
+        ("acme-pg-2", "acme-pg-3".to_owned()),
+        ("acme-9", "acme-10".to_owned()),
+        (&*long, format!("{}-10", "a".repeat(47))),
+    ] {
+        assert_eq!(next_name(cluster), next);
+    }
+}
+
+#[test]
 fn what_it_waits_for_and_what_it_refuses() {
     let observed = |subject: Subject| Observed { subject, database: postgresql(json!({})), ..Observed::default() };
     let backing_up =

@@ -78,6 +78,7 @@ static FACTS: ProviderInfo = ProviderInfo {
     // A cluster without a status takes over volumes with its label and no owner (`internal/controller/cluster_restore.go`).
     reuses_leftovers: true,
     data_goes_with_object: Some(cloudnativepg::names_data),
+    to_restore: "name another in spec.postgres.cloudnativepg.cluster, with the backup in dataSource",
     to_install: "install CloudNativePG",
     to_report: |app| {
         let namespace = &app.namespace;
@@ -94,16 +95,16 @@ impl Provider for CloudNativePg {
         &FACTS
     }
 
-    fn secret(&self, app: &Key) -> String {
-        format!("{}-app", app.database())
+    fn secret(&self, database: &str) -> String {
+        format!("{database}-app")
     }
 
     fn user_key(&self) -> &'static str {
         "username"
     }
 
-    fn service(&self, app: &Key) -> String {
-        format!("{}-rw", app.database())
+    fn service(&self, database: &str) -> String {
+        format!("{database}-rw")
     }
 
     fn version_error(&self, version: &str, _config: &Config) -> Option<String> {
@@ -120,7 +121,7 @@ impl Provider for CloudNativePg {
 
     fn parts(&self, request: &DatabaseRequest, targets: &BackupTargets, uid: &str) -> Vec<DatabasePart> {
         let ApiResource { api_version, kind, .. } = (FACTS.kind.resource)();
-        let owner = json!({"apiVersion": api_version, "kind": kind, "name": request.app.database(), "uid": uid});
+        let owner = json!({"apiVersion": api_version, "kind": kind, "name": request.name, "uid": uid});
         backups::parts(request, targets, &owner)
     }
 
@@ -147,7 +148,7 @@ impl Provider for CloudNativePg {
     }
 
     fn document(&self, request: &DatabaseRequest, targets: &BackupTargets) -> Value {
-        let DatabaseRequest { app, postgres, .. } = request;
+        let DatabaseRequest { app, name, postgres, .. } = request;
         let mut storage = json!({"size": postgres.storage_size});
         if let Some(class) = &postgres.storage_class_name {
             storage["storageClass"] = json!(class);
@@ -172,7 +173,7 @@ impl Provider for CloudNativePg {
         if !parameters.is_empty() {
             spec["postgresql"]["parameters"] = json!(parameters);
         }
-        let mut cluster = document(&(FACTS.kind.resource)(), app, &app.database(), spec);
+        let mut cluster = document(&(FACTS.kind.resource)(), app, name, spec);
         if let Some(place) = &targets.repository {
             backups::add_plugin(&mut cluster, request, place);
         }
@@ -228,6 +229,12 @@ impl Provider for CloudNativePg {
             format!("; if you correct the spec, also `kubectl delete job {name} -n {}`", database.namespace)
         });
         Some(problem + &job.unwrap_or_default())
+    }
+
+    fn left(&self, Key { namespace, name }: &Key) -> String {
+        format!(
+            "to stop it, `kubectl annotate {CRD_NAME} {name} -n {namespace} --overwrite {HIBERNATION}=on`; to delete it with its data, `kubectl delete {CRD_NAME} {name} -n {namespace}`"
+        )
     }
 
     fn deleting(&self, database: &str, _state: Option<DatabaseState>) -> String {

@@ -5,6 +5,7 @@
 mod cloudnativepg;
 mod desired;
 mod external;
+mod names;
 mod object;
 mod percona;
 mod provider;
@@ -18,6 +19,7 @@ pub(crate) use self::request::BackupLocation;
 use self::request::{DatabaseRequest, USER};
 pub(crate) use self::{
     desired::{DesiredDatabase, DesiredObject},
+    names::{is_database, name, name_in_use, names, names_of},
     object::{BackupProgress, DatabaseObject, DatabaseState, SeenBackup, SeenPart},
     provider::{BackupWords, DatabaseCaches, DatabasePart, DeletesByLabel, PartCache, Provider, ProviderInfo, Summary},
     request::BackupTargets,
@@ -69,7 +71,8 @@ pub(crate) fn desired(
     }
     let storage_bytes = quantity::parse_positive(&postgres.storage_size)
         .ok_or_else(|| invalid("spec.postgres.storageSize", "must be a quantity above zero such as 1Gi"))?;
-    let host = format!("{}.{}.svc.{}", provider.service(key), key.namespace, config.cluster_domain);
+    let name = names::name(key, postgres);
+    let host = format!("{}.{}.svc.{}", provider.service(&name), key.namespace, config.cluster_domain);
     let mut postgres = postgres.clone();
     if let Some(backup) = &mut postgres.backup {
         backup.jobs = JobSettings::over(backup.jobs.as_ref(), jobs);
@@ -79,18 +82,19 @@ pub(crate) fn desired(
             host: values::From::Value(host),
             name: values::From::Value(USER.to_owned()),
             user: Some(USER.to_owned()),
-            secret: provider.secret(key),
+            secret: provider.secret(&name),
             user_key: provider.user_key().to_owned(),
             password_key: "password".to_owned(),
         },
         object: Some(DesiredObject {
             provider,
-            name: key.database(),
+            name: name.clone(),
             postgres_version: postgres.version.parse().unwrap_or_default(),
             storage_bytes,
             isolated: !open,
             request: DatabaseRequest {
                 app: key.clone(),
+                name,
                 uid: app.metadata.uid.clone(),
                 postgres,
                 deletion_policy: app.spec.deletion_policy,

@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Resource, ResourceExt as _};
 use serde_json::Value;
 
-use super::request::BackupTargets;
+use super::{names::names_of, request::BackupTargets};
 use crate::{
     crd::{BackupState, ClientApp, Guard, annotation, conditions::Verdict, label},
     platform::{
@@ -153,7 +153,7 @@ pub(crate) enum DatabaseState {
     Ready,
 }
 
-/// Triggers a reconcile of the app that a database object is for.
+/// Triggers a reconcile of the apps that a database object may be for.
 pub(super) fn changed(apps: &Objects<ClientApp>, database: &Key) {
-    apps.trigger_in(&database.namespace, |app| key_of(app).database() == database.name);
+    apps.trigger_in(&database.namespace, |app| names_of(app).contains(&database.name));
 }

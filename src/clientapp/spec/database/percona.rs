@@ -95,6 +95,7 @@ static FACTS: ProviderInfo = ProviderInfo {
     reuses_leftovers: true,
     // Only with the finalizers below.
     data_goes_with_object: None,
+    to_restore: "restore it under this name and hand it over",
     to_install: "install the Percona Operator for PostgreSQL",
     to_report: |app| {
         let namespace = &app.namespace;
@@ -113,12 +114,12 @@ impl Provider for Percona {
         &FACTS
     }
 
-    fn secret(&self, app: &Key) -> String {
-        format!("{}-pguser-{USER}", app.database())
+    fn secret(&self, database: &str) -> String {
+        format!("{database}-pguser-{USER}")
     }
 
-    fn service(&self, app: &Key) -> String {
-        format!("{}-pgbouncer", app.database())
+    fn service(&self, database: &str) -> String {
+        format!("{database}-pgbouncer")
     }
 
     fn version_error(&self, version: &str, config: &Config) -> Option<String> {
@@ -359,5 +360,5 @@ fn cluster_warned(apps: &Objects<ClientApp>, warned: &Key) {
 }
 
 fn service_changed(apps: &Objects<ClientApp>, service: &Key) {
-    apps.trigger_in(&service.namespace, |app| Percona.service(&key_of(app)) == service.name);
+    apps.trigger_in(&service.namespace, |app| Percona.service(&key_of(app).database()) == service.name);
 }

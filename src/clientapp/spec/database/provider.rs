@@ -22,7 +22,7 @@ use crate::{
     },
 };
 
-/// Provides an app's database by means of one object, named [`Key::database`].
+/// Provides an app's database by means of one object, named as [`super::name`] says.
 pub(crate) trait Provider: Sync {
     fn info(&self) -> &'static ProviderInfo;
 
@@ -31,12 +31,12 @@ pub(crate) trait Provider: Sync {
         DataKind::Database(&self.info().kind)
     }
 
-    /// Returns the Secret with the app's credentials for the database.
-    fn secret(&self, app: &Key) -> String;
+    /// Returns the Secret with the app's credentials for the database of this name.
+    fn secret(&self, database: &str) -> String;
 
     /// Returns all Secrets without which the database cannot be opened.
-    fn secrets(&self, app: &Key) -> Vec<String> {
-        vec![self.secret(app)]
+    fn secrets(&self, database: &str) -> Vec<String> {
+        vec![self.secret(database)]
     }
 
     /// Returns the key of [`Provider::secret`] with the user's name.
@@ -45,7 +45,7 @@ pub(crate) trait Provider: Sync {
     }
 
     /// Returns the Service through which the app reaches the database.
-    fn service(&self, app: &Key) -> String;
+    fn service(&self, database: &str) -> String;
 
     /// Returns why the provider has no PostgreSQL of this major version; `None`: it has.
     fn version_error(&self, version: &str, config: &Config) -> Option<String>;
@@ -107,6 +107,11 @@ pub(crate) trait Provider: Sync {
         None
     }
 
+    /// Returns how a user stops or deletes a database that its app has left, as the end of a sentence; empty: no app leaves one.
+    fn left(&self, _database: &Key) -> String {
+        String::new()
+    }
+
     /// Returns what the deletion of a database in this state waits for.
     fn deleting(&self, database: &str, state: Option<DatabaseState>) -> String;
 
@@ -137,6 +142,8 @@ pub(crate) struct ProviderInfo {
     /// Tells which volumes have a database's data, if the garbage collector deletes its volumes and Secrets as soon as the database
     /// object is gone; `None`: they stay.
     pub(crate) data_goes_with_object: Option<NameMatcher>,
+    /// Holds how a user restores a database that was deleted with its data.
+    pub(crate) to_restore: &'static str,
     /// Holds what a cluster admin has to do if the cluster does not know the kind.
     pub(crate) to_install: &'static str,
     /// Holds what to check if a database object has no status.

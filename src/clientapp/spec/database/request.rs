@@ -17,6 +17,8 @@ pub(super) const USER: &str = "clientapp";
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct DatabaseRequest {
     pub(super) app: Key,
+    /// Name of the database object.
+    pub(super) name: String,
     /// uid of the ClientApp; none if it is not in a cluster.
     pub(super) uid: Option<String>,
     pub(super) postgres: Postgres,

@@ -20,7 +20,7 @@ use crate::{
         reason::BACKED_UP,
     },
     deletion::database_kind::DatabaseKind,
-    platform::{key::Key, watch_builder::WatchBuilder},
+    platform::watch_builder::WatchBuilder,
     postgresql::{desired::VERSIONS, names},
 };
 
@@ -42,6 +42,7 @@ static FACTS: ProviderInfo = ProviderInfo {
     // A Postgresql itself labels the data that it leaves.
     reuses_leftovers: false,
     data_goes_with_object: None,
+    to_restore: "restore it under this name and hand it over",
     to_install: "apply the operator's crds/",
     to_report: |_| "see this operator's log for what its controller lacks".to_owned(),
     log: "this operator's log",
@@ -55,16 +56,16 @@ impl Provider for Standalone {
         &FACTS
     }
 
-    fn secret(&self, app: &Key) -> String {
-        names::client_secret(&app.database())
+    fn secret(&self, database: &str) -> String {
+        names::client_secret(database)
     }
 
-    fn secrets(&self, app: &Key) -> Vec<String> {
-        vec![self.secret(app), names::credentials(&app.database())]
+    fn secrets(&self, database: &str) -> Vec<String> {
+        vec![self.secret(database), names::credentials(database)]
     }
 
-    fn service(&self, app: &Key) -> String {
-        names::primary(&app.database())
+    fn service(&self, database: &str) -> String {
+        names::primary(database)
     }
 
     fn version_error(&self, version: &str, _config: &Config) -> Option<String> {

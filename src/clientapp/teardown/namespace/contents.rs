@@ -12,7 +12,6 @@ use kube::{
 use crate::{
     clientapp::spec::{database, deployer::Deployer},
     crd::{ClientApp, label},
-    platform::key::Key,
 };
 
 /// Name of the NetworkPolicy that a namespace gets when it is created, and of its ResourceQuota, if any.
@@ -86,8 +85,13 @@ impl Kinds {
         Ok(kinds)
     }
 
-    /// Returns true if an object would be missed if the namespace were deleted with this app (its key and uid), or without any.
-    pub(crate) fn counts(&self, resource: &ApiResource, object: &ObjectMeta, app: Option<(&Key, &str)>) -> bool {
+    /// Returns true if an object would be missed if the namespace were deleted with this app (the names of its databases, and its uid), or without any.
+    pub(crate) fn counts(
+        &self,
+        resource: &ApiResource,
+        object: &ObjectMeta,
+        app: Option<(&BTreeSet<String>, &str)>,
+    ) -> bool {
         let kind = (resource.group.as_str(), resource.kind.as_str());
         let name = object.name.as_deref().unwrap_or_default();
         if kind == (&*ClientApp::group(&()), &*ClientApp::kind(&())) {
@@ -106,9 +110,9 @@ impl Kinds {
         }
         let owners = || object.owner_references.iter().flatten();
         let controller = owners().find(|owner| owner.controller == Some(true));
-        let of_app = |(app, uid): (&Key, &str)| {
+        let of_app = |(databases, uid): (&BTreeSet<String>, &str)| {
             let owns = |kind: &str| database::all().any(|provider| provider.info().owners.contains(&kind));
-            let of_database = |owner: &OwnerReference| owner.name == app.database() && owns(&owner.kind);
+            let of_database = |owner: &OwnerReference| databases.contains(&owner.name) && owns(&owner.kind);
             owners().any(|owner| owner.uid == uid) || controller.is_some_and(of_database)
         };
         if app.is_some_and(of_app) {

@@ -111,7 +111,9 @@ fn database(of: Postgres, source: &Source) -> Postgres {
     let (restore, percona, cloudnativepg) = match source {
         Source::Dump(dump) => (Some(dump.clone()), None, None),
         Source::Cluster(cluster) => (None, Some(options(percona.unwrap_or_default(), cluster)), None),
-        Source::CloudNativePg(source) => (None, None, Some(CloudNativePgOptions { data_source: Some(source.clone()) })),
+        Source::CloudNativePg(source) => {
+            (None, None, Some(CloudNativePgOptions { cluster: None, data_source: Some(source.clone()) }))
+        }
     };
     Postgres {
         enabled,

@@ -45,7 +45,7 @@ pub(super) fn store(postgres: &Postgres) -> Option<&Store> {
 
 /// Returns a directory that no other Cluster has: names can repeat, also in another Kubernetes cluster, and uids do not.
 fn own_server(request: &DatabaseRequest, uid: &str) -> String {
-    format!("{}-{}", request.app.database(), uid.split('-').next().unwrap_or_default())
+    format!("{}-{}", request.name, uid.split('-').next().unwrap_or_default())
 }
 
 /// Splits the path in a bucket into that of all databases and the directory of one.
@@ -59,7 +59,7 @@ fn server(place: &BackupLocation) -> &str {
 
 /// Adds the plugin to the document of a Cluster.
 pub(super) fn add_plugin(document: &mut Value, request: &DatabaseRequest, place: &BackupLocation) {
-    let parameters = json!({"barmanObjectName": request.app.database(), "serverName": server(place)});
+    let parameters = json!({"barmanObjectName": request.name, "serverName": server(place)});
     document["spec"]["plugins"] = json!([{"name": PLUGIN, "isWALArchiver": true, "parameters": parameters}]);
     let BackupLocation { store, endpoint, path } = place;
     let recorded = format!("{} {store} {path}", endpoint.as_deref().unwrap_or_default());
@@ -87,9 +87,9 @@ pub(super) fn parts(request: &DatabaseRequest, targets: &BackupTargets, cluster:
     let Some(((backup, place), store)) = backup.zip(targets.repository.as_ref()).zip(store(&request.postgres)) else {
         return Vec::new();
     };
-    let name = request.app.database();
+    let name = &request.name;
     let part = |resource: ApiResource, spec: Value| {
-        let mut document = document(&resource, &request.app, &name, spec);
+        let mut document = document(&resource, &request.app, name, spec);
         document["metadata"]["ownerReferences"] = json!([cluster]);
         DatabasePart { resource, document }
     };
@@ -162,7 +162,7 @@ pub(super) fn source(request: &DatabaseRequest) -> Option<Value> {
         (None, Some(time)) => recovery["recoveryTarget"] = json!({"targetTime": time}),
         (None, None) => {}
     }
-    let store = object_store.clone().unwrap_or_else(|| request.app.database());
+    let store = object_store.clone().unwrap_or_else(|| request.name.clone());
     let parameters = json!({"barmanObjectName": store, "serverName": server_name});
     Some(json!({
         "bootstrap": {"recovery": recovery},

@@ -71,7 +71,7 @@ fn unclear_contents_are_reported() {
 
 #[test]
 fn objects_that_keep_a_namespace() {
-    let app = Key::new("acme", "acme");
+    let databases = ["acme-pg".to_owned()].into();
     let owner = |api_version: &str, kind: &str, name: &str, uid: &str, controller: bool| json!([{"apiVersion": api_version, "kind": kind, "name": name, "uid": uid, "controller": controller}]);
     let own = owner(APPS, "ClientApp", "acme", "1", true);
     let other = owner(APPS, "ClientApp", "acme", "2", true);
@@ -150,7 +150,7 @@ fn objects_that_keep_a_namespace() {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         let of = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
         let decoded: ObjectMeta = serde_json::from_value(meta.clone()).unwrap();
-        assert_eq!(kinds.counts(&of, &decoded, Some((&app, "1"))), counts, "{kind} {meta}");
+        assert_eq!(kinds.counts(&of, &decoded, Some((&databases, "1"))), counts, "{kind} {meta}");
         // Without an app, no object is excluded as its own.
         assert!(!counts || kinds.counts(&of, &decoded, None), "{kind} {meta}");
     }
