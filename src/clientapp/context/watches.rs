@@ -289,7 +289,7 @@ fn secret_changed(apps: &Objects<ClientApp>, secret: &Key) {
         key.name == secret.name
             || [given, external, repository, tls, of_profile].contains(&Some(&secret.name))
             || [key.admin_secret(), key.redis_secret(), key.tls_secret()].contains(&secret.name)
-            || database::names_of(app).iter().any(|name| is_of_database(name))
+            || database::names_of(app).iter().any(is_of_database)
             || inventory.is_some_and(|inventory| inventory.objects.iter().any(of_release))
             || has_values_from(app, ValuesKind::Secret, &secret.name)
     });
