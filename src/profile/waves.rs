@@ -203,7 +203,8 @@ fn is_ready(app: &AppView) -> bool {
     matches!(app.health, Health::Ready(_))
 }
 
-/// Returns what the next wave waits for. Those that have failed are fewer than stop the rollout.
+/// Returns what the next wave waits for: those that have the revision are Ready for the soak, at least one is, and others have failed, which
+/// are fewer than stop the rollout.
 fn gate(moved: &[&AppView], awaited: usize, soak: SignedDuration, now: Timestamp) -> Wait {
     if awaited > 0 {
         return Wait::NotReady(awaited);
@@ -212,10 +213,11 @@ fn gate(moved: &[&AppView], awaited: usize, soak: SignedDuration, now: Timestamp
         Health::Ready(since) => Some(since),
         Health::Waits | Health::Failed => None,
     });
-    match ready.max().map(|last| last + soak).filter(|end| *end > now) {
+    match ready.max().map(|last| last + soak) {
         // A clock that was set back delays a wave by no more than the soak.
-        Some(end) => Wait::Soak(end.min(now + soak)),
-        None => Wait::Nothing,
+        Some(end) if end > now => Wait::Soak(end.min(now + soak)),
+        None if !moved.is_empty() => Wait::NotReady(moved.len()),
+        _ => Wait::Nothing,
     }
 }
 

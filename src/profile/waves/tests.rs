@@ -79,11 +79,12 @@ fn a_wave_begins_once_the_one_before_is_ready_for_the_soak() {
     let mut apps = apps(20, 2);
     apps[0].health = Health::Ready(at(NOW));
     assert_eq!(next(&apps, json!({"soak": "0s"})).0.len(), 18);
-    // As many as may fail hold up none of the others.
+    // As many as may fail hold up none of the others, as long as one is Ready.
     apps[0].health = Health::Failed;
     assert_eq!(next(&apps, json!({"stopAtFailures": 2})).0.len(), 18);
     apps[1].health = Health::Failed;
     assert_eq!(next(&apps, json!({"stopAtFailures": 2})), (vec![], Wait::Stopped(2)));
+    assert_eq!(next(&apps, json!({"stopAtFailures": 3})), (vec![], Wait::NotReady(2)));
 }
 
 #[test]
@@ -249,7 +250,9 @@ proptest! {
             };
             let before = reached(&permitted);
             let is_soaked = |app: &AppView| matches!(app.health, Health::Ready(since) if since <= at(now - 60));
-            let is_open = fleet.iter().filter(|app| app.revision == Some(2)).all(is_soaked)
+            let moved = || fleet.iter().filter(|app| app.revision == Some(2));
+            let is_open = moved().all(|app| is_soaked(app) || app.health == Health::Failed)
+                && (moved().next().is_none() || moved().any(is_soaked))
                 && fleet.iter().all(|app| app.revision == Some(2) || !permitted.contains(&app.uid));
             permitted = decided(&fleet, &permitted, now).permitted;
             let is_early = |app: &&AppView| app.revision == Some(2) || is_ready(app) || permitted.contains(&app.uid);
