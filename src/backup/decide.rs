@@ -24,8 +24,8 @@ use crate::{
     store::dump::Name,
 };
 
-/// Limits how long the pod of a dump may show later than its Job. Without its report, the dump is not known by name.
-const REPORT: SignedDuration = SignedDuration::from_mins(1);
+/// Limits how long the pod of a dump may show later than its Job, which ends after it. Without its report, the dump is not known by name.
+const REPORT: SignedDuration = SignedDuration::from_secs(5);
 
 /// Says why a backup fails whose dump would have to be deleted with it.
 const NOT_RECLAIMED: &str = "a dump stays as long as postgres.backup keeps it: set spec.reclaim to Retain, or spec.parts to [Files], in another ClientAppBackup";

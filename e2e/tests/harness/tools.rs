@@ -49,7 +49,7 @@ impl Fixture {
             (module.join("deploy/crds/d.yaml"), "kind: D\n"),
             (module.join("deploy/crds/c.yaml"), "kind: C\n"),
             (module.join("releases/cnpg-1.30.0.yaml"), "kind: E\n"),
-            (module.join("config/crd/bases/f.yaml"), "kind: F\n"),
+            (module.join("manifest.yaml"), "kind: F\n"),
             (sources.join("cmd/postgres-operator/main.go"), "cfg.Wrap(otelTransportWrapper()); \":8081\""),
             (
                 sources.join("percona/controller/pgbackup/controller.go"),
@@ -120,13 +120,13 @@ fn what_only_some_tests_start_is_built_for_those_who_ask() {
         12,
         "and barman-cloud, cert-manager, cloudnativepg, percona, registry, restic and versitygw"
     );
-    for (program, expected) in [
-        ("/postgres-operator", r#"[{"kind":"A"},{"kind":"B"}]"#),
-        ("/cert-manager", r#"[{"kind":"C"},{"kind":"D"}]"#),
-        ("/manager", r#"[{"kind":"E"}]"#),
-        ("/barman-cloud", r#"[{"kind":"F"}]"#),
+    for (part, expected) in [
+        ("percona", r#"[{"kind":"A"},{"kind":"B"}]"#),
+        ("cert-manager", r#"[{"kind":"C"},{"kind":"D"}]"#),
+        ("cloudnativepg", r#"[{"kind":"E"}]"#),
+        ("barman-cloud", r#"[{"kind":"F"}]"#),
     ] {
-        let path = paths.lines().find(|path| path.ends_with(program)).unwrap();
+        let path = paths.lines().find(|path| path.contains(&format!("/cache/tools/{part}-"))).unwrap();
         let definitions = fs::read_to_string(PathBuf::from(path).with_file_name("definitions.json")).unwrap();
         assert_eq!(definitions, expected);
     }

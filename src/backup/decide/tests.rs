@@ -346,7 +346,7 @@ fn what_a_backup_has_made_is_recorded() {
     assert_eq!(ended.status.database.unwrap().dump.as_deref(), Some("20260131T035900Z-own"));
     // Its pod shows later than its Job, or never.
     for (ended, expected) in
-        [("2026-01-31T03:59:30Z", BackupPhase::Running), ("2026-01-31T03:59:00Z", BackupPhase::Completed)]
+        [("2026-01-31T03:59:56Z", BackupPhase::Running), ("2026-01-31T03:59:55Z", BackupPhase::Completed)]
     {
         let mut unknown = record(UID, "Succeeded");
         (unknown["dump"], unknown["completedAt"]) = (json!(null), json!(ended));
