@@ -75,6 +75,17 @@ const KUBERNETES_PROGRAMS: &[Program] = &[
     Program { name: "kubectl", package: "k8s.io/kubernetes/cmd/kubectl", version: &["version", "--client"] },
 ];
 
+/// Returns the part of these programs of Kubernetes. Any patch release of the pinned version is good enough.
+const fn kubernetes(
+    name: &'static str,
+    go_mod: &'static str,
+    go_sum: &'static str,
+    programs: &'static [Program],
+) -> Part {
+    let (module, stamps) = ("k8s.io/kubernetes", KUBERNETES_STAMPS);
+    Part { name, module, go_mod, go_sum, stamps, any_patch: true, programs, sources: PURE_GO }
+}
+
 /// In the order of the fields of [`Tools`](super::Tools).
 pub(super) const PARTS: &[Part] = &[
     Part {
@@ -97,16 +108,12 @@ pub(super) const PARTS: &[Part] = &[
         programs: &[Program { name: "helm", package: "helm.sh/helm/v4/cmd/helm", version: &["version", "--short"] }],
         sources: PURE_GO,
     },
-    Part {
-        name: "kubernetes",
-        module: "k8s.io/kubernetes",
-        go_mod: include_str!("../../tools/kubernetes/go.mod"),
-        go_sum: include_str!("../../tools/kubernetes/go.sum"),
-        stamps: KUBERNETES_STAMPS,
-        any_patch: true,
-        programs: KUBERNETES_PROGRAMS,
-        sources: PURE_GO,
-    },
+    kubernetes(
+        "kubernetes",
+        include_str!("../../tools/kubernetes/go.mod"),
+        include_str!("../../tools/kubernetes/go.sum"),
+        KUBERNETES_PROGRAMS,
+    ),
     Part {
         name: "kwok",
         module: "sigs.k8s.io/kwok",
@@ -120,16 +127,12 @@ pub(super) const PARTS: &[Part] = &[
 ];
 
 /// The oldest Kubernetes that the operator supports, in place of the part `kubernetes`.
-pub(super) const KUBERNETES_OLDEST: Part = Part {
-    name: "kubernetes-oldest",
-    module: "k8s.io/kubernetes",
-    go_mod: include_str!("../../tools/kubernetes-oldest/go.mod"),
-    go_sum: include_str!("../../tools/kubernetes-oldest/go.sum"),
-    stamps: KUBERNETES_STAMPS,
-    any_patch: true,
-    programs: KUBERNETES_PROGRAMS,
-    sources: PURE_GO,
-};
+pub(super) const KUBERNETES_OLDEST: Part = kubernetes(
+    "kubernetes-oldest",
+    include_str!("../../tools/kubernetes-oldest/go.mod"),
+    include_str!("../../tools/kubernetes-oldest/go.sum"),
+    KUBERNETES_PROGRAMS,
+);
 
 /// The other Helm client of some tests.
 pub(super) const HELM3: Part = Part {
@@ -286,19 +289,15 @@ pub(super) const BARMAN_CLOUD: Part = Part {
 };
 
 /// The agents of a node, of the version of the control plane.
-pub(super) const KUBELET: Part = Part {
-    name: "kubelet",
-    module: "k8s.io/kubernetes",
-    go_mod: include_str!("../../tools/kubelet/go.mod"),
-    go_sum: include_str!("../../tools/kubelet/go.sum"),
-    stamps: KUBERNETES_STAMPS,
-    any_patch: true,
-    programs: &[
+pub(super) const KUBELET: Part = kubernetes(
+    "kubelet",
+    include_str!("../../tools/kubelet/go.mod"),
+    include_str!("../../tools/kubelet/go.sum"),
+    &[
         Program { name: "kubelet", package: "k8s.io/kubernetes/cmd/kubelet", version: &["--version"] },
         Program { name: "kube-proxy", package: "k8s.io/kubernetes/cmd/kube-proxy", version: &["--version"] },
     ],
-    sources: PURE_GO,
-};
+);
 
 /// The DNS server of the node.
 pub(super) const COREDNS: Part = Part {
