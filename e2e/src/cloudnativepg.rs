@@ -4,11 +4,13 @@
 
 use anyhow::{Context as _, Result};
 use clientapp_crd::cloudnativepg::{
-    BACKUP_CRD_NAME, BarmanObjectStore, CRD_NAME, CloudNativePgBackup, CloudNativePgCluster, SCHEDULE_CRD_NAME,
+    BACKUP_CRD_NAME, BarmanObjectStore, CRD_NAME, CloudNativePgBackup, CloudNativePgCluster, CloudNativePgPooler,
+    POOLER_CRD_NAME, POOLER_LABEL, SCHEDULE_CRD_NAME,
 };
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Secret, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
 use kube::{Client, Resource, ResourceExt as _};
 use serde::Serialize;
@@ -24,7 +26,7 @@ use crate::wait::{TIMEOUT, within};
 /// Creates the definitions of clusters and backups, and waits until such objects can be created.
 pub async fn define(client: &Client) -> Result<()> {
     let definitions = Extra::CloudNativePg.definitions(&Progress::stderr())?;
-    for name in [BACKUP_CRD_NAME, SCHEDULE_CRD_NAME, CRD_NAME] {
+    for name in [BACKUP_CRD_NAME, SCHEDULE_CRD_NAME, POOLER_CRD_NAME, CRD_NAME] {
         let found = definitions.iter().find(|definition| definition.name_any() == name);
         define_one(&Api::all(client.clone()), found.with_context(|| format!("the module has no {name}"))?).await?;
     }
@@ -187,6 +189,32 @@ impl Played<'_> {
     pub async fn backup_is(&self, backup: &str, status: Value) -> Result<()> {
         let patch = Patch::Merge(json!({"status": status}));
         self.tenant.api::<CloudNativePgBackup>().patch_status(backup, &PatchParams::default(), &patch).await?;
+        Ok(())
+    }
+
+    /// Makes the Service of the Pooler, as soon as that is there, and says whether one of its pods is ready.
+    ///
+    /// # Errors
+    /// The API server refuses one of them.
+    pub async fn pooler_answers(&self, ready: bool) -> Result<()> {
+        let name = format!("{}-pooler", self.name);
+        let is_there = |pooler: Option<&CloudNativePgPooler>| pooler.cloned();
+        let pooler = self.tenant.wait_for(&name, "created", is_there).await;
+        let owner = pooler.controller_owner_ref(&()).context("the Pooler is stored")?;
+        let metadata = |name: &str, labels: Value| json!({"name": name, "labels": labels, "ownerReferences": [owner]});
+        let apply = PatchParams::apply("cloudnative-pg").force();
+        let service = json!({
+            "apiVersion": "v1", "kind": "Service", "metadata": metadata(&name, json!({POOLER_LABEL: name})),
+            "spec": {"ports": [{"name": "pgbouncer", "port": 5432}]},
+        });
+        self.tenant.api::<Service>().patch(&name, &apply, &Patch::Apply(&service)).await?;
+        let labels = json!({POOLER_LABEL: name, "kubernetes.io/service-name": name});
+        let slice = json!({
+            "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "metadata": metadata(&format!("{name}-1"), labels),
+            "addressType": "IPv4", "endpoints": [{"addresses": ["192.0.2.1"], "conditions": {"ready": ready}}],
+            "ports": [{"name": "pgbouncer", "port": 5432}],
+        });
+        self.tenant.api::<EndpointSlice>().patch(&format!("{name}-1"), &apply, &Patch::Apply(&slice)).await?;
         Ok(())
     }
 

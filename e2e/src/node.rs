@@ -14,6 +14,7 @@ mod database;
 pub mod files;
 mod images;
 pub mod inside;
+mod mistakes;
 mod network;
 mod operator;
 mod policies;
@@ -61,6 +62,8 @@ pub enum Part {
     Network,
     /// A Postgresql of its own
     Database,
+    /// Apps that ask for what the node does not have
+    Mistakes,
     /// An app with a database of CloudNativePG
     #[value(name = "cloudnativepg")]
     CloudNativePg,
@@ -88,7 +91,7 @@ pub fn run(options: &Options, progress: &Progress) -> Result<ExitCode> {
     {
         extra.ensure(progress)?;
     }
-    for root in [rootfs::DEBIAN, rootfs::BARMAN] {
+    for root in [rootfs::DEBIAN, rootfs::NEWER] {
         rootfs::ensure(root, progress)?;
     }
     crate::operator::binary()?;

@@ -275,7 +275,7 @@ pub struct Postgres {
     /// Options of the provider `percona`: where backups are kept, when they are made, and which backups to create the database from.
     pub percona: Option<PerconaOptions>,
 
-    /// Options of the provider `cloudnativepg`: which Cluster the app has, and which backups to create it from.
+    /// Options of the provider `cloudnativepg`: which Cluster the app has, which backups to create it from, and a connection pool.
     pub cloudnativepg: Option<CloudNativePgOptions>,
 
     /// Requests and limits of each PostgreSQL instance, unless the provider is `external`. A change restarts the database.

@@ -19,6 +19,8 @@ pub const CRD_NAME: &str = "clusters.postgresql.cnpg.io";
 pub const BACKUP_CRD_NAME: &str = "backups.postgresql.cnpg.io";
 /// The same of backups by schedule.
 pub const SCHEDULE_CRD_NAME: &str = "scheduledbackups.postgresql.cnpg.io";
+/// The same of connection pools.
+pub const POOLER_CRD_NAME: &str = "poolers.postgresql.cnpg.io";
 /// The CustomResourceDefinition of the plugin's stores: while it is missing, a cluster with the plugin is not reconciled at all.
 pub const STORE_CRD_NAME: &str = "objectstores.barmancloud.cnpg.io";
 /// The plugin that archives WAL and makes backups (`internal/cnpgi/metadata/constants.go`).
@@ -27,10 +29,14 @@ pub const PLUGIN: &str = "barman-cloud.cloudnative-pg.io";
 pub const ARCHIVING: &str = "ContinuousArchiving";
 /// On CloudNativePG's objects: the cluster that they belong to.
 pub const CLUSTER_LABEL: &str = "cnpg.io/cluster";
+/// On a Pooler's pods and Service: the Pooler (`pkg/utils/labels_annotations.go`, `PgbouncerNameLabel`).
+pub const POOLER_LABEL: &str = "cnpg.io/poolerName";
 /// Annotation of a cluster, `on` or `off`, and condition: its pods are taken away, and its volumes stay.
 pub const HIBERNATION: &str = "cnpg.io/hibernation";
 /// Phase of a cluster that goes on only after a user has repaired it (`api/v1/cluster_types.go`).
 pub const UNRECOVERABLE: &str = "Cluster is unrecoverable and needs manual intervention";
+
+const POOLER: &str = "-pooler";
 
 /// Phases that last as long as the data are large (`api/v1/cluster_types.go`).
 pub const COPYING: [&str; 2] = ["Creating a new replica", "Upgrading Postgres major version"];
@@ -50,6 +56,16 @@ pub fn names_data(cluster: &str, name: &str) -> bool {
 /// Returns true if CloudNativePG names Jobs of this cluster like this, such as `acme-pg-1-initdb` (`pkg/specs/jobs.go`).
 pub fn names_job(cluster: &str, name: &str) -> bool {
     role(cluster, name).is_some_and(|role| role.is_some())
+}
+
+/// Returns the name of a cluster's Pooler, and of the Service of that. No Pooler may have the name of a Cluster.
+pub fn pooler(cluster: &str) -> String {
+    format!("{cluster}{POOLER}")
+}
+
+/// Returns the cluster of a Pooler, by its name.
+pub fn of_pooler(pooler: &str) -> Option<&str> {
+    pooler.strip_suffix(POOLER)
 }
 
 /// Returns what follows an instance's number in a name such as `acme-pg-1-wal`, if anything does. `None`: it is no name of this cluster.
@@ -272,6 +288,20 @@ pub struct BarmanObjectStoreStatus {
 pub struct RecoveryWindow {
     pub first_recoverability_point: Option<Time>,
 }
+
+/// Connection pools. What its status says of itself is also said of one whose only pod does not run.
+#[derive(CustomResource, Clone, Debug, Default, Deserialize, Serialize)]
+#[kube(
+    group = "postgresql.cnpg.io",
+    version = "v1",
+    kind = "Pooler",
+    plural = "poolers",
+    root = "CloudNativePgPooler",
+    namespaced,
+    schema = "disabled"
+)]
+#[serde(default)]
+pub struct CloudNativePgPoolerSpec {}
 
 /// Backups by schedule.
 #[derive(CustomResource, Clone, Debug, Default, Deserialize, Serialize)]

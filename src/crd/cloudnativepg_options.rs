@@ -1,12 +1,15 @@
-//! `spec.postgres.cloudnativepg` of a ClientApp: which Cluster it has, and what that is created from. Pure.
+//! `spec.postgres.cloudnativepg` of a ClientApp: which Cluster it has, what that is created from, and its Pooler. Pure.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::KubeSchema;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 use utoipa::ToSchema;
 
-/// The Cluster of CloudNativePG, and what a new one is created from.
+use crate::Parameters;
+
+/// The Cluster of CloudNativePG, what a new one is created from, and its Pooler.
 #[skip_serializing_none]
 #[derive(KubeSchema, ToSchema, Clone, Debug, Default, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase")]
@@ -22,6 +25,42 @@ pub struct CloudNativePgOptions {
     /// The backups to create the database from, instead of an empty one. Ignored once the Cluster exists, and immutable unless `cluster`
     /// changes with it. A ClientAppRestore with `into` creates another ClientApp with this field.
     pub data_source: Option<CloudNativePgDataSource>,
+
+    /// PgBouncer between the app and the primary: a Pooler `<name of the Cluster>-pooler`, whose Service the app uses. Removed, the app
+    /// goes back to the Cluster's own Service, and then the Pooler is deleted.
+    pub pooler: Option<PoolerOptions>,
+}
+
+/// A Pooler of CloudNativePG.
+#[derive(KubeSchema, ToSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct PoolerOptions {
+    /// Number of its pods.
+    #[serde(default = "super::number::<1>")]
+    #[schemars(range(min = 1, max = 9))]
+    pub instances: i32,
+
+    /// When a connection to the server is free for another client: after the client's own has ended, or after each `transaction`, which
+    /// an app without settings, locks or prepared statements of a session can use.
+    #[serde(default)]
+    pub pool_mode: PoolMode,
+
+    /// Parameters of PgBouncer, such as `{max_client_conn: "500", default_pool_size: "20"}`; CloudNativePG refuses those that it does not
+    /// know.
+    #[serde(default, skip_serializing_if = "Parameters::is_empty")]
+    #[schemars(schema_with = "super::parameters::of_pgbouncer")]
+    pub parameters: Parameters,
+}
+
+/// When a connection to the server is free for another client.
+#[derive(JsonSchema, ToSchema, Clone, Copy, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub enum PoolMode {
+    /// After the client's connection has ended.
+    #[default]
+    Session,
+    /// After each transaction.
+    Transaction,
 }
 
 /// The backups to create a new Cluster from, by the plugin barman-cloud. They must have the same major version of PostgreSQL, and are only

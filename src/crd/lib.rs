@@ -41,7 +41,7 @@ pub use clientapp::{
     Inventory, MAX_NAME, NAME_TOO_LONG, OnFailure, Persistence, Planned, Postgres, PostgresProvider, ReadyRevision,
     Redis, Release, ReleaseObject, RolledBack, Test, Tested, Upgrade, ValuesDigest,
 };
-pub use cloudnativepg_options::{CloudNativePgDataSource, CloudNativePgOptions};
+pub use cloudnativepg_options::{CloudNativePgDataSource, CloudNativePgOptions, PoolMode, PoolerOptions};
 pub use deletion::{DeletionPolicy, Owned};
 pub use guard::read;
 pub use guard::{Guard, decode_strictly};

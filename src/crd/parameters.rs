@@ -164,13 +164,9 @@ fn sentence(names: &str, why: &str) -> String {
     format!("{names} cannot be set here: {why}")
 }
 
-/// Schema of parameters, with the rules.
+/// Schema of parameters of PostgreSQL, with the rules.
 pub(super) fn schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-    let rule = |rule: String, message: &str| json!({"rule": rule, "message": message});
-    let mut rules: Vec<Value> = vec![
-        rule(format!("self.all(name, size(name) <= {LONGEST_NAME} && name.matches('^[a-z_][a-z0-9_.]*$'))"), NAMES),
-        rule("self.all(name, self[name].matches('^[^\\\\p{Cc}]*$'))".to_owned(), CONTROL),
-    ];
+    let mut rules = Vec::new();
     for (names, why) in REFUSED {
         let patterns: Vec<_> = names.iter().map(|name| name.replace('*', ".*")).collect();
         // Naming the one at fault would need a messageExpression, which for keys exceeds the API server's cost budget.
@@ -180,6 +176,25 @@ pub(super) fn schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
     for Bounded { name, pattern, message, .. } in BOUNDED {
         rules.push(rule(format!("!('{name}' in self) || self['{name}'].matches('{}')", pattern()), message));
     }
+    with_rules(rules)
+}
+
+/// Schema of parameters of PgBouncer. CloudNativePG knows which there are.
+pub(super) fn of_pgbouncer(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+    let message = sentence("auth_*", "it controls access to the server");
+    with_rules(vec![rule("self.all(name, !name.startsWith('auth_'))".to_owned(), &message)])
+}
+
+fn rule(rule: String, message: &str) -> Value {
+    json!({"rule": rule, "message": message})
+}
+
+fn with_rules(more: Vec<Value>) -> schemars::Schema {
+    let mut rules = vec![
+        rule(format!("self.all(name, size(name) <= {LONGEST_NAME} && name.matches('^[a-z_][a-z0-9_.]*$'))"), NAMES),
+        rule("self.all(name, self[name].matches('^[^\\\\p{Cc}]*$'))".to_owned(), CONTROL),
+    ];
+    rules.extend(more);
     schemars::json_schema!({
         "type": "object",
         "maxProperties": MOST,

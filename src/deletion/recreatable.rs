@@ -32,6 +32,8 @@ fn is_recreatable(object_type: &TypeMeta) -> bool {
         ) => true,
         // What a backup has made outlives its object.
         (GROUP, "ClientAppBackup") => true,
+        // The Backups that a schedule has made belong to the Cluster.
+        ("postgresql.cnpg.io", "ScheduledBackup" | "Pooler") => true,
         _ => false,
     }
 }
@@ -89,6 +91,10 @@ mod tests {
             ("v1", "Namespace", false),
             ("snapshot.storage.k8s.io/v1", "VolumeSnapshot", false),
             ("pgv2.percona.com/v2", "PerconaPGCluster", false),
+            ("postgresql.cnpg.io/v1", "Pooler", true),
+            ("postgresql.cnpg.io/v1", "Cluster", false),
+            ("postgresql.cnpg.io/v1", "Backup", false),
+            ("barmancloud.cnpg.io/v1", "ObjectStore", false),
             ("apps.bnerd-operator.local/v1alpha1", "Postgresql", false),
             ("apps.bnerd-operator.local/v1alpha1", "ClientApp", false),
         ] {

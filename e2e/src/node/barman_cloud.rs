@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, ensure};
 use clientapp_crd::cloudnativepg::{CloudNativePgBackup, CloudNativePgCluster};
@@ -34,7 +34,7 @@ const NAMESPACE: &str = "cnpg-system";
 const DEPLOYMENT: &str = "barman-cloud";
 
 /// Returns the plugin's two images. `barman`: the root file system with barman's programs.
-pub(super) fn images(barman: &Path) -> Result<[Image; 2]> {
+pub(super) fn images(barman: &Layer) -> Result<[Image; 2]> {
     let manager = Extra::BarmanCloud.ensure(&Progress::hidden())?;
     let program = Layer::new("barman-cloud", |files| files.program("manager", &manager))?;
     let image = |name: &str, user: &str, layers: Vec<Layer>| Image {
@@ -42,10 +42,7 @@ pub(super) fn images(barman: &Path) -> Result<[Image; 2]> {
         config: json!({"User": user, "Env": [PATH], "Entrypoint": ["/manager"]}),
         layers,
     };
-    Ok([
-        image(PLUGIN, "65532:65532", vec![program.clone()]),
-        image(SIDECAR, "26:26", vec![Layer::of(barman)?, program]),
-    ])
+    Ok([image(PLUGIN, "65532:65532", vec![program.clone()]), image(SIDECAR, "26:26", vec![barman.clone(), program])])
 }
 
 /// Applies the plugin's own manifest, with these images and, in the place of cert-manager's, certificates that sign themselves.

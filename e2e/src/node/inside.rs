@@ -12,7 +12,7 @@ use kube::api::Api;
 
 use super::files::{self, ADDRESS, CONTAINERD_SOCKET, DIRECTORY, NAME, SERVICES, path};
 use super::images::{self, Image, Layer};
-use super::{barman_cloud, rootfs, volumes, workloads};
+use super::{barman_cloud, mistakes, rootfs, volumes, workloads};
 use crate::background::Background;
 use crate::lab;
 use crate::plane::certs::Authority;
@@ -48,7 +48,7 @@ impl Node {
         let tools = Tools::ensure(progress)?;
         let kubelet = Extra::Kubelet.ensure(progress)?;
         let coredns = Extra::CoreDns.ensure(progress)?;
-        let [root, barman] = [rootfs::ensure(rootfs::DEBIAN, progress)?, rootfs::ensure(rootfs::BARMAN, progress)?];
+        let [root, newer] = [rootfs::ensure(rootfs::DEBIAN, progress)?, rootfs::ensure(rootfs::NEWER, progress)?];
         let task = progress.task("starting the node");
         enter(state)?;
         let authority = files::write(cgroup)?;
@@ -67,9 +67,11 @@ impl Node {
         node.serve("etcd", &node.tools.etcd, etcd())?;
         node.serve("kube-apiserver", &node.tools.kube_apiserver, kube_apiserver())?;
         task.message("importing images");
-        let debian = Layer::of(&root)?;
+        let (debian, newer) = (Layer::of(&root)?, Layer::of(&newer)?);
         let mut all = workloads::images(&debian, &root, &node.tools)?;
-        all.extend(barman_cloud::images(&barman)?);
+        all.extend(barman_cloud::images(&newer)?);
+        all.push(workloads::pgbouncer(&newer)?);
+        all.push(mistakes::foreign_image(&debian)?);
         all.push(images::pause(&debian));
         all.push(Image {
             names: vec!["node.local/coredns:1".to_owned()],

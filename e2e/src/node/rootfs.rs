@@ -1,5 +1,5 @@
 //! The root file systems of the images, of Debian's packages: one that nearly all share, with the programs that run in a tenant's pods, and
-//! one with barman's programs.
+//! one with programs that only a newer suite has as CloudNativePG needs them.
 
 use std::fs;
 use std::path::PathBuf;
@@ -35,11 +35,12 @@ rm -rf "$1"/var/lib/postgresql/* "$1"/var/cache/apt/* "$1"/var/lib/apt/lists/*
 };
 /// The major version of its PostgreSQL.
 pub(super) const POSTGRES: &str = "15";
-/// The one of the sidecar of CloudNativePG's plugin: its own image has barman 3.19, trixie 3.13, and bookworm only 3.4.
-pub(super) const BARMAN: RootFiles = RootFiles {
-    name: "barman",
+/// The one of CloudNativePG's Poolers, whose PgBouncer has to be 1.22 or later, and of its plugin's sidecar: its own image has barman 3.19,
+/// trixie 3.13, and bookworm only 3.4.
+pub(super) const NEWER: RootFiles = RootFiles {
+    name: "newer",
     suite: "trixie",
-    packages: "barman-cli-cloud,python3-boto3,python3-snappy",
+    packages: "barman-cli-cloud,pgbouncer,python3-boto3,python3-snappy",
     customize: r#"
 rm -rf "$1"/var/cache/apt/* "$1"/var/lib/apt/lists/*
 "#,

@@ -4,16 +4,17 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use clientapp_crd::cloudnativepg::CloudNativePgPooler;
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::Client;
 use kube::api::Api;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::files::ADDRESS;
 use super::inside::{Node, client};
 use super::steps::Steps;
 use super::tenant::Tenant;
-use super::{Part, backups, barman_cloud, database, network, operator, policies, storage};
+use super::{Part, backups, barman_cloud, database, mistakes, network, operator, policies, storage};
 use crate::background::Background;
 use crate::charts::{DEFAULT, MAJOR, PATCH};
 use crate::front::Front;
@@ -88,12 +89,16 @@ pub(super) async fn run(node: &Node, steps: &mut Steps, only: &[Part]) -> Result
     if has(Part::Database) {
         database::run(node, &client, steps).await?;
     }
+    if has(Part::Mistakes) {
+        let tenant = Tenant { node, client: client.clone(), namespace: "tenant-wrong", app: "wrong", restricted: true };
+        mistakes::run(&tenant, steps).await?;
+    }
     if has(Part::CloudNativePg) || has(Part::BarmanCloud) {
         steps.step("CloudNativePG's operator", async || install_cloudnativepg(node, &client).await).await?;
     }
     if has(Part::CloudNativePg) {
         let tenant =
-            Tenant { node, client: client.clone(), namespace: "tenant-orders", app: "orders", restricted: false };
+            Tenant { node, client: client.clone(), namespace: "tenant-orders", app: "orders", restricted: true };
         with_cloudnativepg(&tenant, steps).await?;
     }
     if has(Part::BarmanCloud) {
@@ -239,7 +244,48 @@ async fn with_cloudnativepg(orders: &Tenant<'_>, steps: &mut Steps) -> Result<()
             orders.recovers().await
         })
         .await?;
+    steps
+        .step("a Pooler between the app and its primary", async || {
+            let said =
+                pooled(orders, json!({"poolMode": "transaction", "parameters": {"max_client_conn": "50"}})).await?;
+            connects_to(orders, "orders-pg-pooler")?;
+            Ok(said)
+        })
+        .await?;
+    steps
+        .step("a parameter that PgBouncer does not have, and back", async || {
+            orders.patch(json!({"postgres": {"cloudnativepg": {"pooler": {"parameters": {"nonsense": "1"}}}}})).await?;
+            let said = orders.follow("the parameter is named", |ready| ready.message.contains("nonsense")).await?;
+            pooled(orders, json!({"parameters": {"nonsense": null}})).await?;
+            Ok(said)
+        })
+        .await?;
+    steps
+        .step("the Pooler taken away", async || {
+            let said = pooled(orders, json!(null)).await?;
+            connects_to(orders, "orders-pg-rw")?;
+            within(LONG, "the Pooler is gone", async || {
+                orders.api::<CloudNativePgPooler>().get_opt("orders-pg-pooler").await.is_ok_and(|found| found.is_none())
+            })
+            .await?;
+            Ok(said)
+        })
+        .await?;
     ends(orders, DEFAULT, "cloudnativepg", steps).await
+}
+
+/// Changes the Pooler, and waits until the app has its rows through it.
+async fn pooled(tenant: &Tenant<'_>, pooler: Value) -> Result<String> {
+    let said = tenant.change(json!({"postgres": {"cloudnativepg": {"pooler": pooler}}})).await?;
+    tenant.says("notes", json!(["first"])).await?;
+    Ok(said)
+}
+
+/// Fails unless the app has this Service in its configuration.
+fn connects_to(tenant: &Tenant<'_>, service: &str) -> Result<()> {
+    let configuration = tenant.exec(&["grep", "dbhost", "/var/www/html/config/config.php"])?;
+    ensure!(configuration.contains(&format!("'{service}.{}.svc", tenant.namespace)), "{configuration}");
+    Ok(())
 }
 
 /// Deletes an app twice: first its data stay, and the next app of this name continues with them; then nothing is left.

@@ -42,7 +42,13 @@ impl Tenant<'_> {
     }
 
     /// Creates the app with more in its spec, and waits until it is ready.
-    pub(super) async fn create_with(&self, chart: &str, mut postgres: Value, more: Value) -> Result<String> {
+    pub(super) async fn create_with(&self, chart: &str, postgres: Value, more: Value) -> Result<String> {
+        self.begin_with(chart, postgres, more).await?;
+        self.ready().await
+    }
+
+    /// Creates the app with more in its spec.
+    pub(super) async fn begin_with(&self, chart: &str, mut postgres: Value, more: Value) -> Result<()> {
         postgres["version"] = json!(POSTGRES);
         let mut app = json!({
             "apiVersion": "apps.bnerd-operator.local/v1alpha1", "kind": "ClientApp", "metadata": {"name": self.app},
@@ -64,7 +70,7 @@ impl Tenant<'_> {
         }
         json_patch::merge(&mut app["spec"], &more);
         self.apps().create(&PostParams::default(), &serde_json::from_value(app)?).await?;
-        self.ready().await
+        Ok(())
     }
 
     /// Changes the app's spec, and waits until it is ready again.

@@ -138,6 +138,16 @@ fn cloudnativepg(debian: &Layer, root: &Path, progress: &Progress) -> Result<[Im
     ])
 }
 
+/// Returns the image of CloudNativePG's Poolers, which look for PgBouncer elsewhere than Debian has it.
+pub(super) fn pgbouncer(newer: &Layer) -> Result<Image> {
+    let link = Layer::new("pgbouncer", |files| files.link("usr/bin/pgbouncer", "/usr/sbin/pgbouncer"))?;
+    Ok(Image {
+        names: vec!["ghcr.io/cloudnative-pg/pgbouncer:1.25.1".to_owned()],
+        config: json!({"User": "998:996", "Env": [PATH]}),
+        layers: vec![newer.clone(), link],
+    })
+}
+
 /// Returns the text of a file of the root file system.
 fn read(root: &Path, name: &str) -> Result<String> {
     for entry in Archive::new(File::open(root)?).entries()? {

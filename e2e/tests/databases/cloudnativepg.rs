@@ -1,7 +1,8 @@
 //! Clusters of CloudNativePG, which [`Played`] plays.
 
 use clientapp_crd::cloudnativepg::{
-    BarmanObjectStore, CloudNativePgBackup, CloudNativePgCluster, CloudNativePgSchedule, STORE_CRD_NAME,
+    BarmanObjectStore, CloudNativePgBackup, CloudNativePgCluster, CloudNativePgPooler, CloudNativePgSchedule,
+    STORE_CRD_NAME,
 };
 use clientapp_crd::conditions::{find, kind::POSTGRES_READY};
 use clientapp_crd::{BackupPhase, ClientApp, ClientAppBackup, ClientAppRestore, ClientAppStatus, annotation, label};
@@ -518,4 +519,64 @@ async fn a_lost_cluster_is_left_and_a_deletion_during_a_move_leaves_none() {
     tenant.delete("acme").await;
     assert_eq!(names::<CloudNativePgCluster>(&tenant).await, [""; 0]);
     nothing_is_left(&tenant).await;
+}
+
+/// The app is moved once the Pooler answers, and the Pooler is deleted once the app is back at the Cluster's own Service.
+#[tokio::test]
+async fn an_app_connects_through_a_pooler_and_goes_back() {
+    let tenant = tenant("cnpg-pooler").await;
+    running(&tenant, json!({})).await;
+    let condition =
+        async |reason: &str, words: &[&str]| tenant.condition_with("acme", ("PostgresReady", reason), words).await;
+    let with = |pooler: Value| json!({"postgres": {"cloudnativepg": {"pooler": pooler}}});
+    for (parameters, words) in [
+        (json!({"auth_type": "any"}), "it controls access to the server"),
+        (json!({"max_client_conn": "5\nauth_type = any"}), "must not contain line breaks"),
+    ] {
+        let refused = tenant.patch("acme", with(json!({"parameters": parameters}))).await.unwrap_err().to_string();
+        assert!(refused.contains(words), "{refused}");
+    }
+    let parameters = json!({"max_client_conn": "500"});
+    tenant.patch("acme", with(json!({"poolMode": "transaction", "parameters": parameters}))).await.unwrap();
+    condition("Provisioning", &["Service acme-pg-pooler has no ready address"]).await;
+    let stored = stored(&tenant, "poolers.postgresql.cnpg.io", "acme-pg-pooler").await;
+    let expected = json!({
+        "cluster": {"name": "acme-pg"}, "type": "rw", "instances": 1,
+        "pgbouncer": {"poolMode": "transaction", "parameters": parameters, "paused": false},
+    });
+    assert_eq!(stored["spec"], expected);
+    played(&tenant).pooler_answers(false).await.unwrap();
+    condition("Provisioning", &["Service acme-pg-pooler has no ready address"]).await;
+    assert_eq!(host(&tenant).await, "acme-pg-rw.cnpg-pooler.svc.cluster.local");
+    played(&tenant).pooler_answers(true).await.unwrap();
+    tenant.ready("acme", 2).await;
+    assert_eq!(host(&tenant).await, "acme-pg-pooler.cnpg-pooler.svc.cluster.local");
+
+    // It comes back if somebody deletes it.
+    let poolers = tenant.api::<CloudNativePgPooler>();
+    let uid = poolers.get("acme-pg-pooler").await.unwrap().uid();
+    poolers.delete("acme-pg-pooler", &DeleteParams::default()).await.unwrap();
+    let is_another = |pooler: Option<&CloudNativePgPooler>| (pooler?.uid() != uid).then_some(());
+    tenant.wait_for("acme-pg-pooler", "there again", is_another).await;
+    played(&tenant).pooler_answers(true).await.unwrap();
+    tenant.ready("acme", 2).await;
+
+    tenant.patch("acme", with(json!(null))).await.unwrap();
+    tenant.ready("acme", 3).await;
+    assert_eq!(host(&tenant).await, "acme-pg-rw.cnpg-pooler.svc.cluster.local");
+    let is_gone = |pooler: Option<&CloudNativePgPooler>| pooler.is_none().then_some(());
+    tenant.wait_for("acme-pg-pooler", "gone", is_gone).await;
+
+    // What another has made under its name stays theirs.
+    let theirs = json!({
+        "apiVersion": "postgresql.cnpg.io/v1", "kind": "Pooler", "metadata": {"name": "acme-pg-pooler"},
+        "spec": {"cluster": {"name": "acme-pg"}, "pgbouncer": {"poolMode": "session"}},
+    });
+    poolers.create(&PostParams::default(), &serde_json::from_value(theirs).unwrap()).await.unwrap();
+    tenant.patch("acme", with(json!({}))).await.unwrap();
+    condition("DatabaseNotOurs", &["Pooler acme-pg-pooler exists and is not of Cluster acme-pg"]).await;
+    tenant.patch("acme", with(json!(null))).await.unwrap();
+    tenant.ready("acme", 3).await;
+    tenant.delete("acme").await;
+    assert_eq!(names::<CloudNativePgPooler>(&tenant).await, ["acme-pg-pooler"]);
 }

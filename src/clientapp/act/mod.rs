@@ -25,7 +25,7 @@ use super::{
     observe::{sources, uncached},
     observed::types::{FormerDatabase, Observed},
     spec::{
-        database::{DatabasePart, DesiredObject, SeenPart},
+        database::{DatabasePart, DesiredObject, PartCache, SeenPart},
         desired::Desired,
         secrets,
     },
@@ -73,6 +73,11 @@ pub(crate) async fn act(
             Step::RetainDatabase(former) => {
                 if let Some(object) = desired.database_object() {
                     retain_database(ctx, app, object, former).await?;
+                }
+            }
+            Step::DeletePart { kind, uid } => {
+                if let Some(object) = desired.database_object() {
+                    delete_part(ctx, app, object, (kind, uid)).await?;
                 }
             }
             Step::BackUp(record) => backup::before_upgrade(ctx, app, record).await?,
@@ -146,7 +151,7 @@ async fn apply_database(
     }
     if let Some(uid) = uid {
         for part in object.parts(targets, uid) {
-            if !apply_part(ctx, app, (name, uid), part).await? {
+            if !apply_part(ctx, app, uid, part).await? {
                 return Ok(());
             }
         }
@@ -179,25 +184,55 @@ async fn retain_database(
     Ok(())
 }
 
-/// Applies an object that backs up the database with this name and uid, in the same way. False: it is another's, which a later pass reports.
+/// Applies an object beside the database with this uid, in the same way. False: it is another's, which a later pass reports.
 async fn apply_part(
     ctx: &Ctx,
     app: &App<'_>,
-    (name, uid): (&str, &str),
+    uid: &str,
     DatabasePart { resource, mut document }: DatabasePart,
 ) -> Result<bool, Error> {
     let Key { namespace, name: app_name } = app.key;
+    let name = document["metadata"]["name"].as_str().unwrap_or_default().to_owned();
     let what = format!("{} {namespace}/{name}", resource.kind);
     let api = Api::<DynamicObject>::namespaced_with(ctx.client.clone(), namespace, &resource);
-    let found = api.get_metadata_opt(name).await.map_err(Error::api(format!("look for {what}")))?;
+    let found = api.get_metadata_opt(&name).await.map_err(Error::api(format!("look for {what}")))?;
     if let Some(found) = found {
         if !SeenPart::read(&found.metadata).is_of(app_name, uid) {
             return Ok(false);
         }
         document["metadata"]["uid"] = json!(found.metadata.uid);
     }
-    let applied = api.patch(name, &PatchParams::apply(POSTGRES_MANAGER), &Patch::Apply(&document)).await;
+    let applied = api.patch(&name, &PatchParams::apply(POSTGRES_MANAGER), &Patch::Apply(&document)).await;
     applied.map(|_| true).map_err(Error::api(format!("apply {what}")))
+}
+
+/// Deletes the object of this kind and uid beside the database, unless it or the spec has changed since it was judged.
+async fn delete_part(
+    ctx: &Ctx,
+    app: &App<'_>,
+    DesiredObject { provider, name: database, .. }: &DesiredObject,
+    (kind, uid): (&str, &String),
+) -> Result<(), Error> {
+    let namespace = &app.key.namespace;
+    let Some(PartCache { resource, name, .. }) = ctx.watches.of(*provider).parts.iter().find(|part| part.kind == kind)
+    else {
+        return Ok(());
+    };
+    let (resource, name) = (resource(), name(database));
+    let what = format!("{kind} {namespace}/{name}, which the spec no longer asks for");
+    let api = Api::<DynamicObject>::namespaced_with(ctx.client.clone(), namespace, &resource);
+    let found = api.get_metadata_opt(&name).await.map_err(Error::api(format!("look for {what}")))?;
+    let Some(found) = found.filter(|found| found.metadata.uid.as_ref() == Some(uid)) else { return Ok(()) };
+    let is_its = SeenPart::read(&found.metadata).app.as_ref() == Some(&app.key.name);
+    if !is_its || !uncached::is_current(ctx, app).await? {
+        return Ok(());
+    }
+    let part_type = TypeMeta { api_version: resource.api_version.clone(), kind: resource.kind.clone() };
+    let deleted = recreatable::delete_unchanged(&api, &part_type, &found.metadata).await;
+    if deleted.map_err(Error::api(format!("delete {what}")))? {
+        tracing::info!(app = %app.key, kind, name, "deleted: the spec no longer asks for it");
+    }
+    Ok(())
 }
 
 /// Deletes a pod, unless it or its StatefulSet has changed since it was judged. Later passes see what becomes of it.

@@ -19,7 +19,8 @@ use crate::{
         },
         spec::{
             database::{
-                DatabaseObject, DatabasePart, DatabaseState, DesiredDatabase, DesiredObject, ProviderInfo, SeenPart,
+                DatabaseObject, DatabasePart, DatabaseState, DesiredDatabase, DesiredObject, PartUse, ProviderInfo,
+                SeenPart,
             },
             desired::Desired,
             values::DatabaseAddress,
@@ -131,10 +132,11 @@ fn unserved(kind: &Availability, object: &DesiredObject, what: &str) -> Option<D
     }
 }
 
-/// Returns why what backs it up cannot be made. The database is not even created or changed: CloudNativePG does nothing more for a Cluster
-/// with a plugin that it does not know.
+/// Returns why what the spec needs beside it cannot be made. The database is not even created or changed: CloudNativePG does nothing more
+/// for a Cluster with a plugin that it does not know.
 fn unserved_part(parts: &[PartView], what: &str) -> Option<DatabaseReadiness> {
-    parts.iter().find_map(|PartView { kind, availability, to_install, object: _ }| match availability {
+    parts.iter().find_map(|PartView { kind, part_use, availability, to_install, .. }| match availability {
+        _ if *part_use == PartUse::None => None,
         Availability::Installed => None,
         Availability::Missing => {
             let message = format!(
@@ -148,7 +150,8 @@ fn unserved_part(parts: &[PartView], what: &str) -> Option<DatabaseReadiness> {
     })
 }
 
-/// Returns why what backs up the database cannot be made: an object of its name is another's. One that is only read may be anyone's.
+/// Returns why what the spec needs beside the database cannot be made: an object of its name is another's. One that is only read may be
+/// anyone's.
 fn others_part(
     desired: &Desired,
     object: &DesiredObject,
@@ -161,9 +164,9 @@ fn others_part(
         Some(uid) => !found.is_of(app, uid),
         None => found.owner_uid.is_some() || found.app.as_ref() != Some(app),
     };
-    let found = |part: &'_ PartView| Some((part.kind, part.object.clone().filter(is_others)?));
-    let (kind, found) = view.parts.iter().filter(|_| object.makes_parts()).find_map(found)?;
-    let (name, what) = (&object.name, object.described());
+    let found = |part: &'_ PartView| Some((part.kind, part.name.clone(), part.object.clone().filter(is_others)?));
+    let (kind, name, found) = view.parts.iter().filter(|part| part.part_use == PartUse::Made).find_map(found)?;
+    let what = object.described();
     if found.app.as_ref() == Some(app) {
         let message =
             format!("{kind} {name} of a former {what} is still there: it goes with that; if it stays, delete it");
@@ -250,12 +253,33 @@ fn volumes_going(observed: &Observed, object: &DesiredObject, now: Timestamp) ->
 
 /// Returns the databases that are to be labelled as retained, once pods of the app use none of them.
 pub(super) fn former(desired: &Desired, observed: &Observed) -> impl Iterator<Item = Step> {
-    let release = observed.release.as_ref();
-    let is_settled = release.is_none_or(|release| release.is_deployed_as(&desired.target().digest))
-        && observed.workloads_are_ready()
-        && observed.prerequisites.database.replaces.is_none();
+    let is_settled = is_settled(desired, observed);
     let former = observed.prerequisites.database.former.iter().filter(move |former| is_settled && !former.is_retained);
     former.map(|former| Step::RetainDatabase(former.clone()))
+}
+
+/// Returns what is to be deleted beside the database because the spec no longer asks for it, once pods of the app do not use it.
+pub(super) fn obsolete(desired: &Desired, observed: &Observed) -> impl Iterator<Item = Step> {
+    let view = &observed.prerequisites.database;
+    let database = view.object.as_ref().filter(|database| is_settled(desired, observed) && !database.deleting);
+    let is_obsolete = move |part: &SeenPart| {
+        database.is_some_and(|database| {
+            part.owner_uid.as_ref() == Some(&database.uid) && part.app.as_ref() == Some(&desired.key.name)
+        })
+    };
+    let parts = view.parts.iter().filter(|part| part.part_use == PartUse::None && part.is_recreatable);
+    parts.filter_map(move |PartView { kind, object, .. }| {
+        let SeenPart { uid, .. } = object.as_ref().filter(|part| is_obsolete(part))?;
+        Some(Step::DeletePart { kind, uid: uid.clone() })
+    })
+}
+
+/// Returns true if the pods of the app run as its spec asks, so that they use no other database.
+fn is_settled(desired: &Desired, observed: &Observed) -> bool {
+    let release = observed.release.as_ref();
+    release.is_none_or(|release| release.is_deployed_as(&desired.target().digest))
+        && observed.workloads_are_ready()
+        && observed.prerequisites.database.replaces.is_none()
 }
 
 /// Returns why the app cannot use its database, which exists as the spec asks.
@@ -302,9 +326,7 @@ fn unusable(
                 (Reason::SecretMissing, format!("{what} is ready, but Secret {name} {problem}"))
             }
             Some((reason, problem)) => (reason, format!("Secret {name} {problem}")),
-            None if !reachable => {
-                (Reason::Provisioning, format!("Service {} has no ready address", provider.service(&object.name)))
-            }
+            None if !reachable => (Reason::Provisioning, format!("Service {} has no ready address", object.service())),
             None => return None,
         },
     };

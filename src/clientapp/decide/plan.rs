@@ -53,6 +53,11 @@ pub(crate) enum Step {
     ApplyDatabase(Apply),
     /// Label a database that the app has left as retained.
     RetainDatabase(FormerDatabase),
+    /// Delete an object beside the database that the spec no longer asks for.
+    DeletePart {
+        kind: &'static str,
+        uid: String,
+    },
     /// Create the ClientAppBackup that an upgrade waits for, unless it exists.
     BackUp(BackupRecord),
     /// Mark a revision that a dead helm process left pending as failed.

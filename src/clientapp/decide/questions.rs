@@ -144,7 +144,9 @@ fn redis_secret(Case { desired, observed, .. }: &Case<'_>) -> Answer {
 
 fn database(Case { desired, observed, database, .. }: &Case<'_>) -> Answer {
     let apply = database.apply.clone().map(Step::ApplyDatabase);
-    Answer::from(database.hold.clone()).after(apply.into_iter().chain(database::former(desired, observed)))
+    let obsolete = database::obsolete(desired, observed).filter(|_| database.hold.is_none());
+    let left = database::former(desired, observed).chain(obsolete);
+    Answer::from(database.hold.clone()).after(apply.into_iter().chain(left))
 }
 
 /// Checks users' Secrets after the database, which is created while a user adds what is missing.

@@ -31,7 +31,7 @@ use crate::{
             },
         },
         spec::{
-            database::{self, BackupLocation, DatabaseObject, DatabaseState, SeenPart},
+            database::{self, BackupLocation, DatabaseObject, DatabaseState, PartUse, SeenPart},
             deployer::{self, Deployer, DeployerPart},
             desired::{Intent, ReleaseTarget},
         },
@@ -67,6 +67,7 @@ fn brief(plan: &Plan) -> String {
                 format!("postgres{parts}")
             }
             Step::RetainDatabase(former) => format!("retain {}", former.name),
+            Step::DeletePart { kind, .. } => format!("delete {kind}"),
             Step::BackUp(record) => format!("back up {}", record.name),
             Step::UnlockRelease { revision, .. } => format!("unlock {revision}"),
             Step::FetchChart => "fetch".to_owned(),
@@ -328,15 +329,19 @@ fn what_backs_up_a_cluster() {
             existing.digest = Some(object.document(&existing.targets).digest);
             let part = |kind: &'static str| PartView {
                 kind,
+                name: "acme-pg".to_owned(),
+                part_use: object.part_use(kind),
+                is_recreatable: kind != "ObjectStore",
                 availability: Availability::Installed,
                 to_install: "install it",
                 object: Some(SeenPart {
+                    uid: format!("{kind}-uid"),
                     app: Some("acme".to_owned()),
                     owner_uid: Some(existing.uid.clone()),
                     digest: existing.digest.clone(),
                 }),
             };
-            view.parts = object.part_kinds().iter().map(|kind| part(kind)).collect();
+            view.parts = ["ObjectStore", "ScheduledBackup"].map(part).into();
             change(view);
         }
     };
@@ -402,12 +407,82 @@ fn what_backs_up_a_cluster() {
         view.secret = keys(&["username", "password"]);
         view.parts = vec![PartView {
             kind: "ObjectStore",
+            name: "acme-pg".to_owned(),
+            part_use: PartUse::Read,
+            is_recreatable: false,
             availability: Availability::Installed,
             to_install: "install it",
-            object: Some(SeenPart { app: None, owner_uid: None, digest: None }),
+            object: Some(SeenPart { uid: "theirs".to_owned(), app: None, owner_uid: None, digest: None }),
         }];
     };
     row("a user's store that is read", reads, theirs, "");
+}
+
+/// A Pooler is made with the Cluster, awaited, and deleted once no pod of the app uses it.
+#[test]
+fn a_pooler() {
+    let spec = |pooler: Value| json!({"postgres": {"provider": "cloudnativepg", "version": "17", "cloudnativepg": {"pooler": pooler}}});
+    let with = |asked: Value, change: fn(&mut Observed)| {
+        let desired = want(&spec(asked));
+        move |observed: &mut Observed| {
+            let object = desired.database_object().unwrap();
+            let view = &mut observed.prerequisites.database;
+            view.secret = keys(&["username", "password"]);
+            let existing = view.object.as_ref().unwrap();
+            let seen = SeenPart {
+                uid: "pooler-uid".to_owned(),
+                app: Some("acme".to_owned()),
+                owner_uid: Some(existing.uid.clone()),
+                digest: existing.digest.clone(),
+            };
+            view.parts = vec![PartView {
+                kind: "Pooler",
+                name: "acme-pg-pooler".to_owned(),
+                part_use: object.part_use("Pooler"),
+                is_recreatable: true,
+                availability: Availability::Installed,
+                to_install: "install it",
+                object: Some(seen),
+            }];
+            change(observed);
+        }
+    };
+    fn part(observed: &mut Observed) -> &mut PartView {
+        &mut observed.prerequisites.database.parts[0]
+    }
+    fn seen(observed: &mut Observed) -> &mut SeenPart {
+        part(observed).object.as_mut().unwrap()
+    }
+    const WAITS: &str = "hold PostgresReady/Provisioning";
+    const OTHERS: &str = "hold PostgresReady/DatabaseNotOurs!";
+    for (what, asked, change, plan) in [
+        ("as it should be", json!({}), (|_| {}) as fn(&mut Observed), ""),
+        ("it is not there", json!({}), |w| part(w).object = None, "postgres"),
+        ("it is of an earlier spec", json!({}), |w| seen(w).digest = None, "postgres"),
+        ("nobody answers", json!({}), |w| w.prerequisites.database.reachable = false, WAITS),
+        ("a user's", json!({}), |w| (seen(w).owner_uid, seen(w).app) = (None, None), OTHERS),
+        (
+            "an old CloudNativePG",
+            json!({}),
+            |w| part(w).availability = Availability::Missing,
+            "hold PostgresReady/DependencyMissing!",
+        ),
+        ("no longer asked for", Value::Null, |_| {}, "delete Pooler"),
+        ("in use until then", Value::Null, outdated, "helm 4"),
+        (
+            "not while the database is not",
+            Value::Null,
+            |w| w.prerequisites.database.object.as_mut().unwrap().state = DatabaseState::Waiting(" waits".to_owned()),
+            WAITS,
+        ),
+        ("a user's is left alone", Value::Null, |w| seen(w).owner_uid = Some("theirs".to_owned()), ""),
+        ("so is one that another app has labelled", Value::Null, |w| seen(w).app = Some("other".to_owned()), ""),
+        ("one that has lost its owner proves nothing", Value::Null, |w| seen(w).owner_uid = None, ""),
+        ("what holds data is never deleted", Value::Null, |w| part(w).is_recreatable = false, ""),
+        ("not needed, not known", Value::Null, |w| part(w).availability = Availability::Missing, "delete Pooler"),
+    ] {
+        row(what, spec(asked.clone()), with(asked, change), plan);
+    }
 }
 
 /// The same readiness for each provider: Percona, standalone, external.
@@ -647,10 +722,16 @@ fn an_app_moves_to_another_cluster() {
         (view.secret, view.replaces) = (keys(&["username", "password"]), Some("acme-pg".to_owned()));
     };
     let store = |w: &mut Observed| {
-        let object = Some(SeenPart { app: None, owner_uid: Some("theirs".to_owned()), digest: None });
-        let part =
-            PartView { kind: "ObjectStore", availability: Availability::Missing, to_install: "install it", object };
-        w.prerequisites.database.parts = vec![part];
+        let theirs = SeenPart { uid: "uid".to_owned(), app: None, owner_uid: Some("theirs".to_owned()), digest: None };
+        w.prerequisites.database.parts = vec![PartView {
+            kind: "ObjectStore",
+            name: "acme-pg".to_owned(),
+            part_use: PartUse::Read,
+            is_recreatable: false,
+            availability: Availability::Missing,
+            to_install: "install it",
+            object: Some(theirs),
+        }];
     };
     let absent = move |w: &mut Observed| {
         moving(w);
@@ -1379,7 +1460,9 @@ impl Sim {
             Step::Adopt(_) | Step::BackUp(_) | Step::Repair(_) | Step::RollBack(_) | Step::DeleteStuckPod(_) => {
                 unreachable!("nothing was left, lost, stuck or deleted, and no backup is asked for")
             }
-            Step::RetainDatabase(_) => unreachable!("there is one database"),
+            Step::RetainDatabase(_) | Step::DeletePart { .. } => {
+                unreachable!("there is one database, and nothing beside it")
+            }
             Step::Test => unreachable!("nothing is tested"),
             Step::CreateBackup { .. } | Step::DeleteBackup { .. } | Step::CreateRepositoryPassword(_) => {
                 unreachable!("no archives are asked for")

@@ -128,10 +128,11 @@ pub(crate) fn before(desired: &Desired, observed: &Observed, target: &CachedChar
             return Some(Before { back_up: None, hold: Hold::new(Reason::BackupFailed, message) });
         }
         (Some(_), Some(_)) => true,
-        (None, _) if let Some(message) = outdated(desired, observed) => {
-            return Some(Before { back_up: None, hold: Hold::new(Reason::BackupOutdated, message) });
-        }
-        _ => false,
+        (None, _) => match outdated(desired, observed) {
+            Some(message) => return Some(Before { back_up: None, hold: Hold::new(Reason::BackupOutdated, message) }),
+            None => false,
+        },
+        (Some(_), None) => false,
     };
     // This pass records the observation, and helm runs in the next.
     let is_done = is_made && matches!(seen, Some((BackupState::Succeeded, _)));

@@ -41,20 +41,26 @@ pub(super) async fn view(
     let Some(DesiredObject { provider, name, .. }) = object else {
         return Ok(DatabaseView { secret, ..DatabaseView::default() });
     };
-    let service = Key::new(&key.namespace, provider.service(name));
     let DatabaseCaches { objects, endpoints, warnings, parts, backups: _ } = ctx.watches.of(*provider);
     let found = ctx.watches.database(*provider, &Key::new(&key.namespace, name));
     let warnings = warnings.as_ref().zip(found.as_ref()).and_then(|((kind, warnings), found)| {
         let about = warnings::group(&key.namespace, kind, name);
         warnings::quoted(warnings, &about, found.progressed)
     });
+    let is_ready = |service: &Key| {
+        let slices = endpoints.as_ref().filter(|_| object.as_ref().is_some_and(DesiredObject::needs_address));
+        slices.is_none_or(|slices| slices.group(service).iter().any(|(_, ready)| *ready))
+    };
+    let reachable = object.as_ref().is_none_or(|object| is_ready(&Key::new(&key.namespace, object.service())));
     let scheduled = object.as_ref().map(|object| scheduled(ctx, key, object, found.as_ref())).unwrap_or_default();
     Ok(DatabaseView {
         kind: objects.availability(),
         app_uid: uid.to_owned(),
         recorded_uid: owned::uid(&recorded.owned, provider.kind(), name).map(str::to_owned),
         pods: match object {
-            Some(object) => pods(ctx, desired, object, found.as_ref(), (recorded, now)).await,
+            Some(object) => {
+                pods(ctx, desired, object, found.as_ref().map(|found| (found, reachable)), (recorded, now)).await
+            }
             None => None,
         },
         object: found,
@@ -64,25 +70,26 @@ pub(super) async fn view(
         scheduled,
         replaces: owned::replaced(recorded, provider.kind(), name).map(str::to_owned),
         former: former(ctx, key, (*provider, name), recorded),
-        reachable: endpoints.as_ref().is_none_or(|slices| slices.group(&service).iter().any(|(_, ready)| *ready)),
+        reachable,
     })
 }
 
-/// Observes why the pods of a database do not run that has not been ready for a while and does not say why. They are not listed in each
-/// pass; if the API server cannot answer, the reason is left out.
+/// Observes why the pods of a database do not run that has not been ready, or not reachable, for a while and does not say why. They are
+/// not listed in each pass; if the API server cannot answer, the reason is left out.
 async fn pods(
     ctx: &Ctx,
     desired: &Desired,
     DesiredObject { provider, name, .. }: &DesiredObject,
-    found: Option<&DatabaseObject>,
+    found: Option<(&DatabaseObject, bool)>,
     (recorded, now): (&ClientAppStatus, Timestamp),
 ) -> Option<DatabasePods> {
     let key = &desired.key;
-    let waiting = found.filter(|found| match found.state {
+    let waiting = found.filter(|(found, reachable)| match found.state {
         DatabaseState::NotReported | DatabaseState::Waiting(_) | DatabaseState::Stalled(_) => !found.deleting,
-        DatabaseState::Restoring(_) | DatabaseState::Ready => false,
+        DatabaseState::Restoring(_) => false,
+        DatabaseState::Ready => !reachable,
     });
-    let Some((selector, found)) = provider.pods(name).zip(waiting) else {
+    let Some((selector, (found, _))) = provider.pods(name).zip(waiting) else {
         ctx.memory.drop(key, |app| app.database_pods = None);
         return None;
     };
@@ -128,17 +135,21 @@ fn former(
     former.collect()
 }
 
-/// Returns the objects that back up a database.
+/// Returns the objects beside a database, of each kind that its provider has.
 fn parts(key: &Key, object: &DesiredObject, caches: &[PartCache]) -> Vec<PartView> {
-    let kinds = object.part_kinds();
-    let needed = caches.iter().filter(|cache| kinds.contains(&cache.kind));
-    let view = |PartCache { kind, to_install, objects }: &PartCache| PartView {
-        kind,
-        availability: objects.availability(),
-        to_install,
-        object: objects.objects.get(&Key::new(&key.namespace, &object.name)),
+    let view = |PartCache { kind, resource: _, name, is_recreatable, to_install, objects }: &PartCache| {
+        let name = name(&object.name);
+        PartView {
+            kind,
+            part_use: object.part_use(kind),
+            is_recreatable: *is_recreatable,
+            availability: objects.availability(),
+            to_install,
+            object: objects.objects.get(&Key::new(&key.namespace, name.as_str())),
+            name,
+        }
     };
-    needed.map(view).collect()
+    caches.iter().map(view).collect()
 }
 
 /// Returns the backups that the database's operator makes by schedule.

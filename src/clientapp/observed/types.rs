@@ -12,7 +12,7 @@ use crate::{
     clientapp::{
         helm_runs::HelmRun,
         spec::{
-            database::{BackupProgress, BackupWords, DatabaseObject, SeenBackup, SeenPart},
+            database::{BackupProgress, BackupWords, DatabaseObject, PartUse, SeenBackup, SeenPart},
             deployer::Deployer,
         },
     },
@@ -201,7 +201,7 @@ pub(crate) struct DatabaseView {
     pub(crate) pods: Option<DatabasePods>,
     /// The backups that the database's operator makes by schedule.
     pub(crate) scheduled: ScheduledBackups,
-    /// The objects that back it up, one for each kind that its spec needs.
+    /// The objects beside it, one for each kind that its provider has.
     pub(crate) parts: Vec<PartView>,
     /// Name of the database on record that the app uses until this one is ready; `None`: it uses this one.
     pub(crate) replaces: Option<String>,
@@ -218,15 +218,20 @@ pub(crate) struct FormerDatabase {
     pub(crate) is_retained: bool,
 }
 
-/// An object that backs up a database.
+/// An object beside a database.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct PartView {
     pub(crate) kind: &'static str,
+    pub(crate) name: String,
+    /// What the spec needs it for.
+    pub(crate) part_use: PartUse,
+    /// Its deletion loses nothing.
+    pub(crate) is_recreatable: bool,
     /// Says whether the cluster knows the kind.
     pub(crate) availability: Availability,
     /// Holds what a cluster admin has to do if it does not.
     pub(crate) to_install: &'static str,
-    /// The object with the database's name.
+    /// The object of the name that this database's has.
     pub(crate) object: Option<SeenPart>,
 }
 

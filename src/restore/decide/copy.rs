@@ -275,7 +275,8 @@ pub(super) fn told(spec: &ClientAppRestoreSpec, status: &ClientAppRestoreStatus,
     let (other, key) = (app.name_any(), key_of(app));
     let state = state_of(spec, status.database.as_ref().map_or("", |made| &made.from));
     let postgres = &app.spec.postgres;
-    let host = database::provider(postgres.provider).map(|provider| provider.service(&database::name(&key, postgres)));
+    let host = database::provider(postgres.provider)
+        .map(|provider| provider.service(postgres, &database::name(&key, postgres)));
     let host = host.unwrap_or_default();
     let (has, copy) = match &status.files {
         Some(files) => (format!(" and the files of archive {}", files.archive), String::new()),

@@ -1,6 +1,7 @@
 //! CloudNativePG, 1.30 (`postgresql.cnpg.io/v1`). **Pure.**
 
 mod backups;
+mod pooler;
 #[cfg(test)]
 mod tests;
 
@@ -9,12 +10,14 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::{
     Resource, ResourceExt as _,
     api::{ApiResource, DynamicObject},
+    runtime::watcher,
 };
 use serde_json::{Value, json};
 
 use super::{
+    endpoints,
     object::{DatabaseObject, DatabaseState, SeenBackup, SeenPart, changed},
-    provider::{BackupWords, DatabaseCaches, DatabasePart, PartCache, Provider, ProviderInfo, Summary},
+    provider::{BackupWords, DatabaseCaches, DatabasePart, PartCache, PartUse, Provider, ProviderInfo, Summary},
     request::{BackupTargets, DatabaseRequest, USER, document},
 };
 use crate::{
@@ -23,8 +26,9 @@ use crate::{
         BackupState, ClientApp, Guard, Postgres, PostgresProvider, Reason,
         cloudnativepg::{
             self, BACKUP_CRD_NAME, BarmanObjectStore, CLUSTER_LABEL, COMPLETED, COPYING, CRD_NAME, CloudNativePgBackup,
-            CloudNativePgCluster, CloudNativePgClusterStatus, CloudNativePgSchedule, FAILED, HIBERNATION,
-            SCHEDULE_CRD_NAME, STORE_CRD_NAME, UNRECOVERABLE, major_version,
+            CloudNativePgCluster, CloudNativePgClusterStatus, CloudNativePgPooler, CloudNativePgSchedule, FAILED,
+            HIBERNATION, POOLER_CRD_NAME, POOLER_LABEL, SCHEDULE_CRD_NAME, STORE_CRD_NAME, UNRECOVERABLE,
+            major_version,
         },
         conditions::{Verdict, find},
         quantity,
@@ -49,6 +53,8 @@ const CLUSTER: &str = "Cluster";
 const JOB: &str = "Job";
 const STORE: &str = "ObjectStore";
 const SCHEDULE: &str = "ScheduledBackup";
+const POOLER: &str = "Pooler";
+const WHOLE_MANIFEST: &str = "apply the whole manifest of CloudNativePG";
 /// CloudNativePG has a list of its own for this parameter, and refuses it among the others.
 const LIBRARIES: &str = "shared_preload_libraries";
 
@@ -103,8 +109,16 @@ impl Provider for CloudNativePg {
         "username"
     }
 
-    fn service(&self, database: &str) -> String {
-        format!("{database}-rw")
+    fn service(&self, postgres: &Postgres, database: &str) -> String {
+        match pooler::options(postgres) {
+            Some(_) => cloudnativepg::pooler(database),
+            None => format!("{database}-rw"),
+        }
+    }
+
+    /// A primary that is ready is behind the Cluster's own Service, and a Pooler calls itself active with no pod that runs.
+    fn needs_address(&self, postgres: &Postgres) -> bool {
+        pooler::options(postgres).is_some()
     }
 
     fn version_error(&self, version: &str, _config: &Config) -> Option<String> {
@@ -122,21 +136,28 @@ impl Provider for CloudNativePg {
     fn parts(&self, request: &DatabaseRequest, targets: &BackupTargets, uid: &str) -> Vec<DatabasePart> {
         let ApiResource { api_version, kind, .. } = (FACTS.kind.resource)();
         let owner = json!({"apiVersion": api_version, "kind": kind, "name": request.name, "uid": uid});
-        backups::parts(request, targets, &owner)
+        let parts = backups::parts(request, targets).into_iter().chain(pooler::part(request));
+        let owned = parts.map(|mut part| {
+            part.document["metadata"]["ownerReferences"] = json!([owner]);
+            part
+        });
+        owned.collect()
     }
 
-    fn part_kinds(&self, postgres: &Postgres) -> &'static [&'static str] {
+    fn part_use(&self, kind: &str, postgres: &Postgres) -> PartUse {
+        let made = |is_made: bool| if is_made { PartUse::Made } else { PartUse::None };
         let is_recovered = postgres.cloudnativepg.as_ref().is_some_and(|options| options.data_source.is_some());
-        match (backups::store(postgres), is_recovered) {
-            (Some(_), _) => &[STORE, SCHEDULE],
-            (None, true) => &[STORE],
-            (None, false) => &[],
+        match kind {
+            STORE if is_recovered && !self.backs_up(postgres) => PartUse::Read,
+            STORE => made(self.backs_up(postgres)),
+            SCHEDULE => made(backups::schedule(postgres).is_some()),
+            POOLER => made(pooler::options(postgres).is_some()),
+            _ => PartUse::None,
         }
     }
 
     fn backup_schedules(&self, request: &DatabaseRequest) -> Vec<String> {
-        let backup = request.postgres.backup.as_ref().filter(|_| self.backs_up(&request.postgres));
-        backup.and_then(|backup| backup.schedule.clone()).into_iter().collect()
+        backups::schedule(&request.postgres).cloned().into_iter().collect()
     }
 
     fn lasting_backups(&self, postgres: &Postgres) -> Option<String> {
@@ -194,17 +215,35 @@ impl Provider for CloudNativePg {
             parts: vec![
                 PartCache {
                     kind: STORE,
+                    resource: || ApiResource::erase::<BarmanObjectStore>(&()),
+                    name: str::to_owned,
+                    is_recreatable: false,
                     to_install: "install CloudNativePG's plugin barman-cloud, which makes the backups",
                     objects: builder.optional(STORE_CRD_NAME, part::<BarmanObjectStore>, changed),
                 },
                 PartCache {
                     kind: SCHEDULE,
-                    to_install: "apply the whole manifest of CloudNativePG",
+                    resource: || ApiResource::erase::<CloudNativePgSchedule>(&()),
+                    name: str::to_owned,
+                    is_recreatable: true,
+                    to_install: WHOLE_MANIFEST,
                     objects: builder.optional(SCHEDULE_CRD_NAME, part::<CloudNativePgSchedule>, changed),
                 },
+                PartCache {
+                    kind: POOLER,
+                    resource: || ApiResource::erase::<CloudNativePgPooler>(&()),
+                    name: cloudnativepg::pooler,
+                    is_recreatable: true,
+                    to_install: WHOLE_MANIFEST,
+                    objects: builder.optional(POOLER_CRD_NAME, part::<CloudNativePgPooler>, pooler::changed),
+                },
             ],
-            // A primary that is ready is behind the Service.
-            endpoints: None,
+            endpoints: Some(builder.all(
+                "endpointslices",
+                watcher::Config::default().labels(POOLER_LABEL),
+                endpoints::slice,
+                pooler::changed,
+            )),
             // It says nothing of mistakes, and its pods do.
             warnings: None,
         }
@@ -220,8 +259,10 @@ impl Provider for CloudNativePg {
             Some((JOB, name, _)) => cloudnativepg::names_job(&database.name, name),
             _ => false,
         };
-        let pods: Vec<_> = pods.iter().filter(is_its).cloned().collect();
-        let problem = pods::why(&pods, None)?;
+        let of_pooler = |pod: &&Pod| pod.labels().get(POOLER_LABEL) == Some(&cloudnativepg::pooler(&database.name));
+        let (pods, of_pooler): (Vec<_>, Vec<_>) =
+            (pods.iter().filter(is_its).cloned().collect(), pods.iter().filter(of_pooler).cloned().collect());
+        let Some(problem) = pods::why(&pods, None) else { return pods::why(&of_pooler, None) };
         let unfinished = pods.iter().filter(|pod| pods::phase(pod) != "Succeeded");
         let mut jobs = unfinished.filter_map(|pod| controller(pod).filter(|(kind, ..)| *kind == JOB));
         // CloudNativePG never replaces a Job, whatever its spec becomes.

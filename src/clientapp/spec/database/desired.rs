@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{
     object::DatabaseObject,
-    provider::{DatabasePart, Provider},
+    provider::{DatabasePart, PartUse, Provider},
     request::{BackupTargets, DatabaseRequest},
 };
 use crate::{
@@ -48,7 +48,17 @@ impl DesiredObject {
         DatabaseDocument { object, digest }
     }
 
-    /// Returns the objects that back up the database with this uid, with the digest of its document.
+    /// Returns the Service through which the app reaches the database.
+    pub(crate) fn service(&self) -> String {
+        self.provider.service(&self.request.postgres, &self.name)
+    }
+
+    /// Returns true if an address of that Service proves what the database object does not say.
+    pub(crate) fn needs_address(&self) -> bool {
+        self.provider.needs_address(&self.request.postgres)
+    }
+
+    /// Returns the objects beside the database with this uid, with the digest of its document.
     pub(crate) fn parts(&self, targets: &BackupTargets, uid: &str) -> Vec<DatabasePart> {
         let mut parts = self.provider.parts(&self.request, targets, uid);
         let digest = self.document(targets).digest;
@@ -58,14 +68,9 @@ impl DesiredObject {
         parts
     }
 
-    /// Returns the kinds that the cluster has to know besides that of the database.
-    pub(crate) fn part_kinds(&self) -> &'static [&'static str] {
-        self.provider.part_kinds(&self.request.postgres)
-    }
-
-    /// Returns true if [`DesiredObject::parts`] are made once the database exists; otherwise such objects are only read.
-    pub(crate) fn makes_parts(&self) -> bool {
-        !self.part_kinds().is_empty() && self.provider.backs_up(&self.request.postgres)
+    /// Returns what objects of this kind are needed for.
+    pub(crate) fn part_use(&self, kind: &str) -> PartUse {
+        self.provider.part_use(kind, &self.request.postgres)
     }
 
     /// Returns when the database's own operator makes backups.

@@ -4,6 +4,7 @@
 
 mod cloudnativepg;
 mod desired;
+mod endpoints;
 mod external;
 mod names;
 mod object;
@@ -21,7 +22,9 @@ pub(crate) use self::{
     desired::{DesiredDatabase, DesiredObject},
     names::{is_database, name, name_in_use, names, names_of},
     object::{BackupProgress, DatabaseObject, DatabaseState, SeenBackup, SeenPart},
-    provider::{BackupWords, DatabaseCaches, DatabasePart, DeletesByLabel, PartCache, Provider, ProviderInfo, Summary},
+    provider::{
+        BackupWords, DatabaseCaches, DatabasePart, DeletesByLabel, PartCache, PartUse, Provider, ProviderInfo, Summary,
+    },
     request::BackupTargets,
 };
 use super::values;
@@ -72,7 +75,7 @@ pub(crate) fn desired(
     let storage_bytes = quantity::parse_positive(&postgres.storage_size)
         .ok_or_else(|| invalid("spec.postgres.storageSize", "must be a quantity above zero such as 1Gi"))?;
     let name = names::name(key, postgres);
-    let host = format!("{}.{}.svc.{}", provider.service(&name), key.namespace, config.cluster_domain);
+    let host = format!("{}.{}.svc.{}", provider.service(postgres, &name), key.namespace, config.cluster_domain);
     let mut postgres = postgres.clone();
     if let Some(backup) = &mut postgres.backup {
         backup.jobs = JobSettings::over(backup.jobs.as_ref(), jobs);

@@ -75,9 +75,10 @@ impl SeenBackup {
     }
 }
 
-/// An object that backs up a database, with its name.
+/// An object beside a database.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct SeenPart {
+    pub(crate) uid: String,
     /// The ClientApp it is labelled with.
     pub(crate) app: Option<String>,
     pub(crate) owner_uid: Option<String>,
@@ -89,6 +90,7 @@ impl SeenPart {
     pub(crate) fn read(meta: &ObjectMeta) -> SeenPart {
         let entry = |entries: &Option<BTreeMap<String, String>>, key: &str| entries.as_ref()?.get(key).cloned();
         SeenPart {
+            uid: meta.uid.clone().unwrap_or_default(),
             app: entry(&meta.labels, label::APP),
             owner_uid: meta.owner_references.iter().flatten().next().map(|owner| owner.uid.clone()),
             digest: entry(&meta.annotations, annotation::SPEC_DIGEST),

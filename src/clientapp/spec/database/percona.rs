@@ -5,7 +5,7 @@ mod backups;
 mod tests;
 
 use jiff::Timestamp;
-use k8s_openapi::{api::discovery::v1::EndpointSlice, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{
     ResourceExt as _,
     api::{ApiResource, DynamicObject},
@@ -14,6 +14,7 @@ use kube::{
 use serde_json::{Value, json};
 
 use super::{
+    endpoints,
     object::{DatabaseObject, DatabaseState, SeenBackup, changed},
     provider::{BackupWords, DatabaseCaches, DeletesByLabel, Provider, ProviderInfo, Summary},
     request::{BackupTargets, DatabaseRequest, USER, document},
@@ -44,8 +45,6 @@ use crate::{
     },
 };
 
-/// Label of an EndpointSlice: its Service.
-const SERVICE_NAME: &str = "kubernetes.io/service-name";
 const POSTGRES_REPOSITORY: &str = "percona/percona-distribution-postgresql";
 const PGBOUNCER_IMAGE: &str = "percona/percona-pgbouncer:1.25.1-1";
 
@@ -118,8 +117,12 @@ impl Provider for Percona {
         format!("{database}-pguser-{USER}")
     }
 
-    fn service(&self, database: &str) -> String {
-        format!("{database}-pgbouncer")
+    fn service(&self, _postgres: &Postgres, database: &str) -> String {
+        pgbouncer(database)
+    }
+
+    fn needs_address(&self, _postgres: &Postgres) -> bool {
+        true
     }
 
     fn version_error(&self, version: &str, config: &Config) -> Option<String> {
@@ -186,7 +189,7 @@ impl Provider for Percona {
             endpoints: Some(builder.all(
                 "endpointslices",
                 watcher::Config::default().labels(PGBOUNCER_SELECTOR),
-                slice,
+                endpoints::slice,
                 service_changed,
             )),
             warnings: Some((POSTGRES_CLUSTER, builder.warnings(warnings::about(POSTGRES_CLUSTER), cluster_warned))),
@@ -216,6 +219,10 @@ impl Provider for Percona {
             parts: vec![part("instances", "postgres"), part("PgBouncer", "pgbouncer")],
         }
     }
+}
+
+fn pgbouncer(database: &str) -> String {
+    format!("{database}-pgbouncer")
 }
 
 /// With these finalizers, Percona deletes a cluster's volumes and Secrets with it. Not `percona.com/delete-backups`: with that,
@@ -335,17 +342,6 @@ fn backup(backup: PerconaPGBackup) -> CacheEntry<SeenBackup> {
     CacheEntry { group: Some(Key::new(&key.namespace, backup.spec.pg_cluster)), value, key }
 }
 
-fn slice(slice: EndpointSlice) -> CacheEntry<bool> {
-    let key = key_of(&slice);
-    let service = slice.labels().get(SERVICE_NAME).cloned();
-    // No condition means ready (k8s.io/api/discovery/v1, EndpointConditions).
-    let ready = slice
-        .endpoints
-        .iter()
-        .any(|endpoint| endpoint.conditions.as_ref().and_then(|conditions| conditions.ready).unwrap_or(true));
-    CacheEntry { group: service.map(|service| Key::new(&key.namespace, service)), value: Some(ready), key }
-}
-
 /// Triggers a reconcile of the app that a warning about a PostgresCluster concerns, as long as it waits for its database. `warned` has the
 /// kind in its name.
 fn cluster_warned(apps: &Objects<ClientApp>, warned: &Key) {
@@ -360,5 +356,5 @@ fn cluster_warned(apps: &Objects<ClientApp>, warned: &Key) {
 }
 
 fn service_changed(apps: &Objects<ClientApp>, service: &Key) {
-    apps.trigger_in(&service.namespace, |app| Percona.service(&key_of(app).database()) == service.name);
+    apps.trigger_in(&service.namespace, |app| pgbouncer(&key_of(app).database()) == service.name);
 }

@@ -44,8 +44,13 @@ pub(crate) trait Provider: Sync {
         "user"
     }
 
-    /// Returns the Service through which the app reaches the database.
-    fn service(&self, database: &str) -> String;
+    /// Returns the Service through which an app with this spec reaches the database.
+    fn service(&self, postgres: &Postgres, database: &str) -> String;
+
+    /// Returns true if an address of that Service proves what the database object does not say: that somebody answers there.
+    fn needs_address(&self, _postgres: &Postgres) -> bool {
+        false
+    }
 
     /// Returns why the provider has no PostgreSQL of this major version; `None`: it has.
     fn version_error(&self, version: &str, config: &Config) -> Option<String>;
@@ -58,14 +63,14 @@ pub(crate) trait Provider: Sync {
         Ok(found.map(|found| found.targets.clone()).unwrap_or_default())
     }
 
-    /// Returns the objects that back up the database with this uid. They are applied before its document names them, and owned by it.
+    /// Returns the objects beside the database with this uid. They are applied before its document names them, and owned by it.
     fn parts(&self, _request: &DatabaseRequest, _targets: &BackupTargets, _uid: &str) -> Vec<DatabasePart> {
         Vec::new()
     }
 
-    /// Returns the kinds that the cluster has to know besides that of the database.
-    fn part_kinds(&self, _postgres: &Postgres) -> &'static [&'static str] {
-        &[]
+    /// Returns what a spec needs objects of this kind for, one of [`DatabaseCaches::parts`].
+    fn part_use(&self, _kind: &str, _postgres: &Postgres) -> PartUse {
+        PartUse::None
     }
 
     /// Returns true if the operator can back up a database with this spec.
@@ -164,7 +169,18 @@ pub(crate) struct BackupWords {
     pub(crate) none: &'static str,
 }
 
-/// An object that backs up a database.
+/// What a spec needs objects of a kind for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PartUse {
+    /// Nothing: one that an earlier spec has asked for is deleted, if that loses nothing.
+    None,
+    /// They are read, and may be anyone's.
+    Read,
+    /// They are made with the database.
+    Made,
+}
+
+/// An object beside a database, which backs it up or leads to it.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct DatabasePart {
     pub(crate) resource: ApiResource,
@@ -175,6 +191,11 @@ pub(crate) struct DatabasePart {
 /// The watch of one kind of such objects.
 pub(crate) struct PartCache {
     pub(crate) kind: &'static str,
+    pub(crate) resource: fn() -> ApiResource,
+    /// Returns the name of the object that a database has.
+    pub(crate) name: fn(&str) -> String,
+    /// Its deletion loses nothing.
+    pub(crate) is_recreatable: bool,
     /// Holds what a cluster admin has to do if the cluster does not know the kind.
     pub(crate) to_install: &'static str,
     pub(crate) objects: Arc<Optional<SeenPart>>,
@@ -193,7 +214,6 @@ pub(crate) struct DatabaseCaches {
     pub(crate) objects: Arc<Optional<DatabaseObject>>,
     /// `None`: the database objects themselves report whether they are backed up.
     pub(crate) backups: Option<Arc<Optional<SeenBackup>>>,
-    /// The objects that back it up.
     pub(crate) parts: Vec<PartCache>,
     /// True if an EndpointSlice has a ready address, filed under its Service. `None`: every ready database object has one.
     pub(crate) endpoints: Option<Arc<Cache<bool>>>,

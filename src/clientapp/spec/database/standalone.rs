@@ -14,7 +14,7 @@ use super::{
 use crate::{
     config::Config,
     crd::{
-        ClientApp, DeletionPolicy, Phase, PostgresProvider, Postgresql,
+        ClientApp, DeletionPolicy, Phase, Postgres, PostgresProvider, Postgresql,
         conditions::{Verdict, find, kind},
         label, quantity,
         reason::BACKED_UP,
@@ -64,7 +64,7 @@ impl Provider for Standalone {
         vec![self.secret(database), names::credentials(database)]
     }
 
-    fn service(&self, database: &str) -> String {
+    fn service(&self, _postgres: &Postgres, database: &str) -> String {
         names::primary(database)
     }
 

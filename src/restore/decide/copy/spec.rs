@@ -101,18 +101,20 @@ fn database(of: Postgres, source: &Source) -> Postgres {
         backup,
         restore: _,
         percona,
-        cloudnativepg: _,
+        cloudnativepg,
         resources,
         parameters,
         tls,
         // Both would write into one database.
         external: _,
     } = of;
+    let pooler = cloudnativepg.and_then(|options| options.pooler);
     let (restore, percona, cloudnativepg) = match source {
         Source::Dump(dump) => (Some(dump.clone()), None, None),
         Source::Cluster(cluster) => (None, Some(options(percona.unwrap_or_default(), cluster)), None),
         Source::CloudNativePg(source) => {
-            (None, None, Some(CloudNativePgOptions { cluster: None, data_source: Some(source.clone()) }))
+            let options = CloudNativePgOptions { cluster: None, data_source: Some(source.clone()), pooler };
+            (None, None, Some(options))
         }
     };
     Postgres {
@@ -260,11 +262,12 @@ mod tests {
         let bucket = json!({"endpoint": "http://e", "bucket": "pg", "credentialsSecret": {"name": "s3"}});
         let postgres = json!({
             "provider": "cloudnativepg", "backup": {"schedule": "@daily", "store": bucket},
-            "cloudnativepg": {"dataSource": {"serverName": "earlier"}},
+            "cloudnativepg": {"cluster": "orders", "dataSource": {"serverName": "earlier"}, "pooler": {"poolMode": "transaction"}},
         });
         let expected = json!({"serverName": "acme-pg-5f0c2c0e", "backup": "20260131T030000"});
         let made = of(postgres, &Source::CloudNativePg(serde_json::from_value(expected.clone()).unwrap()));
-        assert_eq!(made["cloudnativepg"]["dataSource"], expected);
+        let pooler = json!({"instances": 1, "poolMode": "transaction"});
+        assert_eq!(made["cloudnativepg"], json!({"dataSource": expected, "pooler": pooler}));
         assert_eq!((&made["backup"]["store"]["bucket"], made.get("restore")), (&json!("pg"), None));
     }
 }

@@ -43,6 +43,10 @@ pub(super) fn store(postgres: &Postgres) -> Option<&Store> {
     postgres.backup.as_ref()?.store.as_ref()
 }
 
+pub(super) fn schedule(postgres: &Postgres) -> Option<&String> {
+    store(postgres).and(postgres.backup.as_ref()?.schedule.as_ref())
+}
+
 /// Returns a directory that no other Cluster has: names can repeat, also in another Kubernetes cluster, and uids do not.
 fn own_server(request: &DatabaseRequest, uid: &str) -> String {
     format!("{}-{}", request.name, uid.split('-').next().unwrap_or_default())
@@ -81,19 +85,15 @@ pub(super) fn seen(cluster: &CloudNativePgCluster) -> BackupTargets {
     BackupTargets { volume: false, repository: repository.filter(is_its) }
 }
 
-/// Returns the ObjectStore and the ScheduledBackup of the Cluster with this uid.
-pub(super) fn parts(request: &DatabaseRequest, targets: &BackupTargets, cluster: &Value) -> Vec<DatabasePart> {
-    let backup = request.postgres.backup.as_ref();
-    let Some(((backup, place), store)) = backup.zip(targets.repository.as_ref()).zip(store(&request.postgres)) else {
-        return Vec::new();
-    };
+/// Returns the ObjectStore and the ScheduledBackup of a Cluster.
+pub(super) fn parts(request: &DatabaseRequest, targets: &BackupTargets) -> Vec<DatabasePart> {
+    let Some((place, store)) = targets.repository.as_ref().zip(store(&request.postgres)) else { return Vec::new() };
     let name = &request.name;
-    let part = |resource: ApiResource, spec: Value| {
-        let mut document = document(&resource, &request.app, name, spec);
-        document["metadata"]["ownerReferences"] = json!([cluster]);
-        DatabasePart { resource, document }
+    let part = |resource: ApiResource, spec: Value| DatabasePart {
+        document: document(&resource, &request.app, name, spec),
+        resource,
     };
-    let schedule = backup.schedule.as_ref().map(|schedule| {
+    let schedule = schedule(&request.postgres).map(|schedule| {
         let spec = json!({
             "schedule": with_seconds(schedule),
             "cluster": {"name": name},

@@ -4,13 +4,13 @@ use serde_json::{Value, json};
 
 use super::{
     super::{BackupTargets, DatabaseObject, DatabaseState, Provider as _},
-    CloudNativePg, read,
+    CloudNativePg, PartUse, read,
 };
 use crate::{
     clientapp::{
         fixtures::{app, config, want},
         observed::types::ScheduledBackups,
-        spec::{desired::desired, values_from::Sources},
+        spec::{database::DesiredDatabase, desired::desired, values::From, values_from::Sources},
     },
     crd::{BackupState, cloudnativepg::CloudNativePgCluster},
     platform::key::Key,
@@ -261,7 +261,8 @@ fn backups_in_a_bucket_are_added_to_a_cluster_that_exists() {
     let targets = object.targets(None).unwrap();
     let created = object.document(&targets);
     assert_eq!((created.object["spec"].get("plugins"), object.parts(&targets, "")), (None, Vec::new()));
-    assert_eq!(object.part_kinds(), ["ObjectStore", "ScheduledBackup"]);
+    let uses = ["ObjectStore", "ScheduledBackup", "Pooler"].map(|kind| object.part_use(kind));
+    assert_eq!(uses, [PartUse::Made, PartUse::Made, PartUse::None]);
     assert_eq!(object.backup_schedules(), ["0 3 * * *"]);
 
     let uid = "5f0c2c0e-8a53-4d27-9d19-0a6c9b1f3e11";
@@ -529,4 +530,58 @@ fn why_its_pods_do_not_run() {
     ] {
         assert_eq!(CloudNativePg.pods_problem(&database, "pg-uid", &pods), expected, "{what}");
     }
+}
+
+/// The app reaches its primary through the Pooler, which the Cluster owns.
+#[test]
+fn an_app_with_a_pooler() {
+    let pooler = json!({"instances": 2, "poolMode": "transaction", "parameters": {"max_client_conn": "500"}});
+    let desired = want(&spec(json!({"cloudnativepg": {"pooler": pooler}})));
+    let object = desired.database_object().unwrap();
+    assert_eq!(object.service(), "acme-pg-pooler");
+    let Some(DesiredDatabase { address, .. }) = &desired.database else { panic!("it has a database") };
+    assert_eq!(address.host, From::Value("acme-pg-pooler.tenants.svc.cluster.local".to_owned()));
+    let targets = BackupTargets::default();
+    let [part] = &object.parts(&targets, "pg-uid")[..] else { panic!("there is one part") };
+    insta::assert_snapshot!(serde_yaml::to_string(&part.document).unwrap());
+    let with = |pooler: Value| {
+        let desired = want(&spec(json!({"cloudnativepg": {"pooler": pooler}})));
+        desired.database_object().unwrap().document(&targets).digest
+    };
+    assert_ne!(with(json!({})), object.document(&targets).digest, "a change of the Pooler is applied");
+    assert_eq!(with(json!(null)), want(&spec(json!({}))).database_object().unwrap().document(&targets).digest);
+    let part = |more: Value| {
+        let desired = want(&spec(json!({"cloudnativepg": {"pooler": more}})));
+        desired.database_object().unwrap().parts(&targets, "pg-uid").remove(0).document["spec"].clone()
+    };
+    let by_default =
+        json!({"cluster": {"name": "acme-pg"}, "type": "rw", "instances": 1, "pgbouncer": {"poolMode": "session"}});
+    assert_eq!(part(json!({})), by_default);
+}
+
+#[test]
+fn why_a_pooler_does_not_run() {
+    let database = Key::new("tenants", "acme-pg");
+    let pod = |name: &str, owner: Value, labels: Value, reason: &str| -> Pod {
+        let waiting = json!({"name": "c", "image": "i:1", "imageID": "", "ready": false, "restartCount": 0,
+            "state": {"waiting": {"reason": reason, "message": "not found"}}});
+        serde_json::from_value(json!({
+            "metadata": {"name": name, "labels": labels, "ownerReferences": [owner]},
+            "status": {"phase": "Pending", "containerStatuses": [waiting]},
+        }))
+        .unwrap()
+    };
+    let set = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "acme-pg-pooler-5f", "uid": "r", "controller": true});
+    let cluster = json!({"apiVersion": "postgresql.cnpg.io/v1", "kind": "Cluster", "name": "acme-pg", "uid": "pg-uid", "controller": true});
+    let of_pooler = |name: &str| json!({"cnpg.io/poolerName": name, "pod-template-hash": "5f"});
+    let its = pod("acme-pg-pooler-5f-1", set.clone(), of_pooler("acme-pg-pooler"), "ErrImagePull");
+    let others = pod("reports-1", set, of_pooler("reports"), "ErrImagePull");
+    let instance = pod("acme-pg-1", cluster, json!({}), "ErrImagePull");
+    let why = |pods: &[&Pod]| {
+        let pods: Vec<_> = pods.iter().copied().cloned().collect();
+        CloudNativePg.pods_problem(&database, "pg-uid", &pods).unwrap_or_default()
+    };
+    assert!(why(&[&its, &others]).contains("of pod acme-pg-pooler-5f-1"), "{}", why(&[&its, &others]));
+    assert!(why(&[&its, &instance]).contains("of pod acme-pg-1"), "what the Cluster lacks comes first");
+    assert_eq!(why(&[&others]), "", "a Pooler of the user's");
 }
