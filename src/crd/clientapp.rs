@@ -177,7 +177,8 @@ pub struct ClientAppSpec {
     #[schemars(schema_with = "super::any_object")]
     pub values: Map<String, Value>,
 
-    /// While true, the operator changes nothing for this ClientApp and, if it is deleted, deletes nothing. Its status is still updated.
+    /// While true, the operator changes nothing for this ClientApp and, if it is deleted, deletes nothing. Its status is still updated, and
+    /// its files are still archived.
     #[serde(default)]
     pub suspend: bool,
 

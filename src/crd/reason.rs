@@ -98,7 +98,7 @@ reasons! {
             "Create it; the operator notices at once.";
     ApiUnavailable ALL kind::READY, Trouble: "The API server does not respond.", "Wait; it is retried.";
     Applying DB kind::RECONCILING, Progress: "Objects of the database have been applied and are not ready yet.", "Wait.";
-    ArchiveFailed APP FILES_BACKED_UP, Trouble: "An archive of the app's files has failed, or hung for six hours.", "Follow the message, or check the log of the Job that it names.";
+    ArchiveFailed APP FILES_BACKED_UP, Trouble: "An archive of the app's files has failed, or ran longer than `jobs.timeout` allows.", "Follow the message, or check the log of the Job that it names.";
     Archived APP FILES_BACKED_UP, Fine: "The last archive of the app's files is complete.", "Nothing.";
     AwaitingApproval APP kind::RELEASED, Stalled: "`spec.approval` is Manual, and what the spec asks for is not approved.",
         "`kubectl clientapp plan` shows what helm would change; `kubectl clientapp approve` lets it run.";
@@ -172,7 +172,7 @@ reasons! {
     Drifted APP kind::RELEASED, Trouble: "Another client has deleted or edited an object of the release, or removed Helm's marks from it.",
             "With `spec.drift: Repair` it is recreated; if this happens repeatedly, find that client. Otherwise recreate it, or set `Repair`.";
     DrillFailed BOTH BACKED_UP, Trouble: "A drill could not restore the latest dump.", "Follow the message, and take another dump: the latest one may be unusable.";
-    DumpFailed BOTH BACKED_UP, Trouble: "A dump has failed or hung for six hours; or it is on its volume, but could not be uploaded to the store.", "Follow the message, or check the log of the Job that it names.";
+    DumpFailed BOTH BACKED_UP, Trouble: "A dump has failed, or ran longer than `jobs.timeout` allows; or it is on its volume, but could not be uploaded to the store.", "Follow the message, or check the log of the Job that it names.";
     Dumped BOTH BACKED_UP, Fine: "The last dump is complete.", "Nothing.";
     Dumping DB kind::READY, Progress: "The Postgresql is being deleted, and the last dump is in progress.", "Wait.";
     DumpsMissing DB kind::READY, Stalled: "The volume with dumps in `spec.restore` does not exist, or is not intended for this database.", "Follow the message; the operator notices within a minute.";
@@ -222,7 +222,7 @@ reasons! {
     PasswordSecretMissing DB kind::READY, Stalled: "`spec.passwordSecret` names a Secret that does not exist.", "Create it; the operator notices at once.";
     Pending APP kind::RELEASED, Progress: "helm is about to run.", "Wait.";
     PodUnavailable PROCESS kind::READY, Readiness: "The operator cannot read its own pod, whose image it needs for the Jobs that dump.", "Wait; it is retried.";
-    ProfileInvalid CLASS kind::READY, Stalled: "The Profile sets a key that the operator computes, or an invalid size; the message names it.", "Correct the Profile.";
+    ProfileInvalid CLASS kind::READY, Stalled: "The Profile sets a key that the operator computes or an invalid size, or its rollout names a revision or a canary that cannot be; the message names it.", "Correct the Profile.";
     ProfileMissing APP kind::READY, Stalled: "`spec.profile` names a Profile that does not exist.", "Create it, or name another; the operator notices at once.";
     ProgressDeadlineExceeded APP kind::WORKLOADS_READY, Stalled: "A Deployment of the release no longer makes progress; the message says why its pods are not ready.", "Follow the message; the operator notices the next change of the spec or the pods.";
     Provisioning BOTH kind::POSTGRES_READY, Progress: "The database is being created.", "Wait; if it takes long, `kubectl describe` it.";

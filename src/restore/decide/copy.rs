@@ -282,12 +282,8 @@ pub(super) fn told(spec: &ClientAppRestoreSpec, status: &ClientAppRestoreStatus,
         Some(files) => (format!(" and the files of archive {}", files.archive), String::new()),
         None => (String::new(), format!("copy the files of {}, ", spec.of.name)),
     };
-    let check = match postgres.provider {
-        PostgresProvider::Standalone => "unless spec.values replace nextcloud.hooks, which do so, ",
-        _ => "",
-    };
     format!(
-        "ClientApp {other} has the database {state}{has}, the administrator of {}, and no pods: {copy}{check}set dbhost to {host} in config.php, then set spec.replicas: `kubectl patch clientapp {other} -n {} --type=merge -p '{{\"spec\": {{\"replicas\": null}}}}'`",
+        "ClientApp {other} has the database {state}{has}, the administrator of {}, and no pods: {copy}unless spec.values replace nextcloud.hooks, which do so, set dbhost to {host} in config.php, then set spec.replicas: `kubectl patch clientapp {other} -n {} --type=merge -p '{{\"spec\": {{\"replicas\": null}}}}'`",
         spec.of.name, key.namespace
     )
 }
