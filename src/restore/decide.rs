@@ -18,7 +18,6 @@ use self::{
 use super::{
     cloudnativepg::{SeenCluster, data_source},
     context::Restores,
-    extract_job::{Extract, extract},
     history::SUCCEEDED,
     observed::{Database, Files, Observed},
     percona::{FAILED, Seen, busy, is_of_an_earlier_one, may_restore},
@@ -26,7 +25,7 @@ use super::{
 };
 use crate::{
     backup::{
-        archive_job,
+        archive_job::{self, Extract},
         decide::short,
         observed::{ArchiveJob, Subject},
         percona,
@@ -34,7 +33,7 @@ use crate::{
     },
     crd::{
         BackupPhase, ClientApp, ClientAppRestore, ClientAppRestoreSpec, ClientAppRestoreStatus,
-        CloudNativePgDataSource, DatabaseRestore, DumpStore, FilesRestore, FilesSource, Phase, Postgresql, Reason,
+        CloudNativePgDataSource, DatabaseRestore, FilesRestore, FilesSource, Phase, Postgresql, Reason,
         RestoreProgress, RestoreRequest, RestoreState,
         conditions::{Verdict, find, kind},
         label,
@@ -515,14 +514,8 @@ fn files(me: Me<'_>, spec: &ClientAppRestoreSpec, made: FilesRestore, observed: 
     }
     let own = || files.backup.path(&app.namespace().unwrap_or_default(), &spec.of.name);
     let path = source.path.unwrap_or_else(own);
-    let what = Extract {
-        id: me.uid.to_owned(),
-        archive: made.archive.clone(),
-        store: DumpStore { bucket, path, size: None },
-        user: i64::from(files.backup.user),
-        replace: true,
-    };
-    let job = extract(archive_job::job(files, &made.job), &what);
+    let what = Extract { id: me.uid, archive: &made.archive, bucket: &bucket, path: &path };
+    let job = archive_job::extract(files, &made.job, what);
     let message = replaces();
     Progress::Runs(made, Some(Step::CreateJob(Box::new(job))), message)
 }
