@@ -11,9 +11,8 @@ use super::{dump::Name, error::Error};
 #[cfg(target_os = "linux")]
 use crate::restic::confine::confine;
 use crate::restic::{
-    command::{Access, Keep, Location, Password},
+    command::{Access, Keep, Location, Password, Secret},
     repository::Repository,
-    secret::Secret,
 };
 
 /// The variable with the uid of a ClientAppBackup.
