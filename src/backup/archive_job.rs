@@ -7,8 +7,7 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::{
     batch::v1::Job,
     core::v1::{
-        Affinity, NodeAffinity, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod, PodSpec,
-        Toleration,
+        Affinity, NodeAffinity, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod, PodSpec, Toleration,
     },
 };
 use kube::ResourceExt as _;
@@ -305,13 +304,8 @@ pub(crate) fn keep_at(job: &mut Job, Place { node, tolerations }: &Place) {
 
 #[cfg(test)]
 mod tests {
-    use serde::de::DeserializeOwned;
-
     use super::*;
-
-    fn of<K: DeserializeOwned>(value: Value) -> K {
-        serde_json::from_value(value).unwrap()
-    }
+    use crate::platform::fake::of;
 
     /// Returns an app whose files are archived, with this difference.
     fn app(more: Value) -> ClientApp {

@@ -1,23 +1,18 @@
 mod into;
 
 use jiff::SignedDuration;
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::*;
 use crate::{
     backup::{archive_job::Volume, observed::ArchiveJob},
     crd::ClientAppBackup,
-    platform::{job::JobProgress, operator_image::OperatorImage},
+    platform::{fake::of, job::JobProgress, operator_image::OperatorImage},
 };
 
 const ME: Me<'_> = Me { uid: "5f0c2c0e-8a53-4d27-9d19-0a6c9b1f3e11", name: "back" };
 const DUMP: &str = "20260131T030000Z-x7k2p";
 const ARCHIVE: &str = "20260131T033000Z-20543f14";
-
-fn of<K: DeserializeOwned>(value: Value) -> K {
-    serde_json::from_value(value).unwrap()
-}
 
 fn merged(mut whole: Value, more: Value) -> Value {
     merge(&mut whole, more);
