@@ -435,7 +435,7 @@ fn a_job_in_which_nothing_runs_is_ended() {
             ended(),
             Some(false),
             "Failed",
-            "Job acme-files-1 has failed: nothing ran for 15 minutes: no node fits; see `kubectl logs job/acme-files-1`",
+            "Job acme-files-1 has failed: nothing ran for 15 minutes: no node fits; see `kubectl logs job/acme-files-1 -n ns`",
         ),
     ] {
         let job = ArchiveJob {

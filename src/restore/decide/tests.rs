@@ -272,7 +272,7 @@ fn the_files_are_replaced_while_no_pod_has_them() {
             "Running RestoreRunning",
             "pod acme-0 still has a volume",
         ),
-        ("approval", with(app(manual), used), "Running RestoreRunning", "kubectl clientapp approve acme"),
+        ("approval", with(app(manual), used), "Running RestoreRunning", "kubectl clientapp approve acme -n ns"),
         ("no pod is left", with(app(stopped()), known()), create.as_str(), "replaces the files"),
         (
             "no volumes",
@@ -291,7 +291,7 @@ fn the_files_are_replaced_while_no_pod_has_them() {
             "it has failed",
             with(app(stopped()), ended(Some(false), "no file was moved: no room")),
             "Failed RestoreUnsuccessful",
-            "no room; see `kubectl logs job/acme-files-r5f0c2c0e8a`; the files are as they were",
+            "no room; see `kubectl logs job/acme-files-r5f0c2c0e8a -n ns`; the files are as they were",
         ),
         (
             "half of the files are moved",
