@@ -1,10 +1,8 @@
 //! The operator's metrics, in Prometheus' text format under `/metrics`.
 
-use std::{
-    sync::{Mutex, PoisonError},
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use prometheus_client::{
     encoding::text::encode,
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
@@ -40,13 +38,13 @@ pub(crate) struct LastBackups {
 impl LastBackups {
     /// Source of the times; `None` once this operator no longer runs the controller of these objects.
     pub(crate) fn measure(&self, times: Option<Times>) {
-        *self.times.lock().unwrap_or_else(PoisonError::into_inner) = times;
+        *self.times.lock() = times;
     }
 
     fn update(&self) {
         self.last.clear();
         self.overdue.clear();
-        let times = self.times.lock().unwrap_or_else(PoisonError::into_inner);
+        let times = self.times.lock();
         for BackupTimes { namespace, name, last, overdue } in times.as_ref().map(|times| times()).unwrap_or_default() {
             let labels = [("namespace", namespace), ("name", name)];
             if let Some(overdue) = overdue {
@@ -143,20 +141,20 @@ impl Metrics {
 
     /// The newest lead of this operator; whether it holds is checked at each scrape.
     pub(crate) fn leads(&self, lead: Leadership) {
-        *self.lead.lock().unwrap_or_else(PoisonError::into_inner) = Some(lead);
+        *self.lead.lock() = Some(lead);
     }
 
     /// Source of the status and reason of each ClientApp; `None` once this operator no longer runs their controller.
     pub(crate) fn apps(&self, states: Option<States>) {
-        *self.states.lock().unwrap_or_else(PoisonError::into_inner) = states;
+        *self.states.lock() = states;
     }
 
     /// All metrics, in the OpenMetrics text format.
     pub(crate) fn render(&self) -> String {
-        let lead = self.lead.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let lead = self.lead.lock().clone();
         self.leader.set(lead.is_some_and(|lead| lead.is_held()).into());
         self.apps.clear();
-        let states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
+        let states = self.states.lock();
         for (state, reason) in states.as_ref().map(|states| states()).unwrap_or_default() {
             self.apps.get_or_create(&[("state", state), ("reason", reason)]).inc();
         }

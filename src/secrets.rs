@@ -1,13 +1,11 @@
 //! The metadata of every Secret, watched once for the controllers of all kinds. An **effect**, reads only.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{collections::HashMap, sync::Arc};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client, ResourceExt as _, api::PartialObjectMeta, runtime::watcher};
+use parking_lot::Mutex;
 
 use crate::{
     crd::{annotation, label},
@@ -85,7 +83,7 @@ impl Secrets {
     ) -> Arc<Cache<SecretMeta>> {
         let objects = objects.clone();
         let listener: Listener = Box::new(move |change| enqueue_for(&objects, change, changed));
-        let mut listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut listeners = self.listeners.lock();
         listeners.insert(K::kind(&()).into_owned(), listener);
         self.cache.clone()
     }
@@ -97,7 +95,7 @@ impl Secrets {
             in_pages(watcher::Config::default()),
         );
         let changed = |change| {
-            let listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
+            let listeners = self.listeners.lock();
             listeners.values().for_each(|listener| listener(&change));
         };
         feed_cache(

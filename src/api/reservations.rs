@@ -1,9 +1,8 @@
 //! Names that requests of this process are claiming, so that two concurrent requests do not both find one free.
 
-use std::{
-    collections::HashSet,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::HashSet, sync::Arc};
+
+use parking_lot::Mutex;
 
 #[derive(Default)]
 pub(crate) struct Reservations(Mutex<HashSet<String>>);
@@ -16,18 +15,14 @@ pub(crate) struct Reservation {
 
 impl Reservations {
     pub(crate) fn take(self: &Arc<Self>, what: String) -> Option<Reservation> {
-        let free = self.lock().insert(what.clone());
+        let free = self.0.lock().insert(what.clone());
         free.then(|| Reservation { taken: self.clone(), what })
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashSet<String>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        self.taken.lock().remove(&self.what);
+        self.taken.0.lock().remove(&self.what);
     }
 }
 

@@ -1,22 +1,21 @@
-//! Builds the Job that archives an app's files, as `spec.persistence.backup` asks for. Pure.
+//! Builds the Jobs that archive an app's files, as `spec.persistence.backup` asks for, and restore them. Pure.
 //!
-//! It belongs to the ClientApp: what keeps a volume in use goes with the app.
+//! They belong to the ClientApp: what keeps a volume in use goes with the app.
 
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::{
     batch::v1::Job,
     core::v1::{
-        Affinity, EnvVar, NodeAffinity, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod, PodSpec,
-        Toleration,
+        Affinity, NodeAffinity, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod, PodSpec, Toleration,
     },
 };
 use kube::ResourceExt as _;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{
     clientapp::spec::names::digest,
-    crd::{ClientApp, FilesBackup, JobSettings, label},
+    crd::{Bucket, ClientApp, FilesBackup, JobSettings, label},
     platform::{key::key_of, operator_image::OperatorImage, watch::owner_reference},
     postgresql::{
         decide::dumps::NO_IMAGE,
@@ -34,7 +33,11 @@ const LONGEST_NAME: usize = 63;
 /// The directory with a directory for each volume.
 const VOLUMES: &str = "/volumes";
 /// The name of the container that archives, and the value of [`label::ROLE`] of its Job.
-pub(crate) const ARCHIVE: &str = "archive";
+const ARCHIVE: &str = "archive";
+/// The name of the container that restores.
+const EXTRACT: &str = "extract";
+/// The value of [`label::ROLE`] of a Job that restores.
+const RESTORE: &str = "restore";
 /// The Job, its log and its pod are deleted after this time; the status has the result by then.
 const KEPT_SECONDS: i32 = 24 * 60 * 60;
 
@@ -90,22 +93,50 @@ pub(crate) fn name(app: &str, word: &str) -> String {
 
 /// Builds the Job that archives the files as they are now, for the ClientAppBackup with this uid.
 pub(crate) fn archive(files: Files<'_>, name: &str, backup: &str) -> Job {
-    let mut job = job(files, name);
-    job.spec.get_or_insert_default().ttl_seconds_after_finished = Some(KEPT_SECONDS);
-    let uid = EnvVar { name: BACKUP_UID.to_owned(), value: Some(backup.to_owned()), ..EnvVar::default() };
-    for container in pod(&mut job).into_iter().flat_map(|pod| &mut pod.containers) {
-        container.env.get_or_insert_default().push(uid.clone());
-    }
-    job
+    keeps(files, name, "archive", backup)
 }
 
 /// Builds the Job that forgets the archive of the ClientAppBackup with this uid.
 pub(crate) fn forget(app: &ClientApp, settings: &FilesBackup, image: &OperatorImage, name: &str, backup: &str) -> Job {
-    let mut job = archive(Files { app, backup: settings, volumes: &[], image }, name, backup);
-    for container in pod(&mut job).into_iter().flat_map(|pod| &mut pod.containers) {
-        container.args = Some(["store", "forget"].map(str::to_owned).into());
-    }
+    keeps(Files { app, backup: settings, volumes: &[], image }, name, "forget", backup)
+}
+
+/// Builds a Job that changes what the app's own repository has for the ClientAppBackup with this uid.
+fn keeps(files: Files<'_>, name: &str, command: &str, backup: &str) -> Job {
+    let key = key_of(files.app);
+    let store = DesiredStore::of(&files.backup.store, files.backup.path(&key.namespace, &key.name));
+    let mut env = bucket::uploads(&store, files.image);
+    // A newer archive of another volume never replaces an archive of this one.
+    let uids: Vec<_> = files.volumes.iter().map(|volume| volume.uid.as_str()).collect();
+    let archive_of = Some(uids.join(".")).filter(|uids| uids.len() <= LONGEST).unwrap_or_else(|| digest(&uids));
+    env.extend([variable("ARCHIVE_OF", &archive_of), variable(BACKUP_UID, backup)]);
+    let args = vec!["store", command];
+    let task = Task { container: ARCHIVE, role: ARCHIVE, args, env, bucket: &store.bucket, is_restore: false };
+    let mut job = job(files, name, task);
+    job.spec.get_or_insert_default().ttl_seconds_after_finished = Some(KEPT_SECONDS);
     job
+}
+
+/// Names what is restored into the volumes of a Job.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Extract<'a> {
+    /// Identifies the restore: another Job of the same restore continues it.
+    pub id: &'a str,
+    /// Name of the archive.
+    pub archive: &'a str,
+    /// The bucket with the repository that it is in.
+    pub bucket: &'a Bucket,
+    /// Path of the repository in the bucket.
+    pub path: &'a str,
+}
+
+/// Builds the Job that replaces the files by those of an archive, and stays.
+pub(crate) fn extract(files: Files<'_>, name: &str, what: Extract<'_>) -> Job {
+    let Extract { id, archive, bucket, path } = what;
+    let mut env = bucket::access(bucket, path, files.image);
+    env.push(variable("RESTORE_ID", id));
+    let args = vec!["store", "extract", archive, "--replace"];
+    job(files, name, Task { container: EXTRACT, role: RESTORE, args, env, bucket, is_restore: true })
 }
 
 /// Returns the repository in which these settings keep the app's files.
@@ -118,30 +149,45 @@ fn pod(job: &mut Job) -> Option<&mut PodSpec> {
     job.spec.as_mut()?.template.spec.as_mut()
 }
 
-/// Builds a Job that archives the files, and stays.
-pub(crate) fn job(Files { app, backup, volumes, image }: Files<'_>, name: &str) -> Job {
+/// What a Job does with the app's files.
+struct Task<'a> {
+    /// The name of its container.
+    container: &'static str,
+    /// The value of [`label::ROLE`].
+    role: &'static str,
+    args: Vec<&'a str>,
+    env: Vec<Value>,
+    bucket: &'a Bucket,
+    /// True if it writes into the volumes.
+    is_restore: bool,
+}
+
+/// Builds a Job for the app's files.
+fn job(Files { app, backup, volumes, image }: Files<'_>, name: &str, task: Task<'_>) -> Job {
+    let Task { container, role, args, mut env, bucket, is_restore } = task;
     let key = key_of(app);
     let chart = app.status.as_ref().and_then(|status| status.installed.as_ref()).map(|chart| chart.name.as_str());
-    let store = DesiredStore::of(&backup.store, backup.path(&key.namespace, &key.name));
-    let mut env = bucket::uploads(&store, image);
-    // A newer archive of another volume never replaces an archive of this one.
-    let uids: Vec<_> = volumes.iter().map(|volume| volume.uid.as_str()).collect();
-    let archive_of = Some(uids.join(".")).filter(|uids| uids.len() <= LONGEST).unwrap_or_else(|| digest(&uids));
-    env.extend([variable("VOLUMES", VOLUMES), variable("ARCHIVE_OF", &archive_of), variable("REPORT", REPORT)]);
+    env.extend([variable("VOLUMES", VOLUMES), variable("REPORT", REPORT)]);
     let (mut mounts, mut sources) = (Vec::new(), Vec::new());
     let names = volume_names(&key.name, chart.unwrap_or_default(), volumes);
     for (index, (volume, name)) in volumes.iter().zip(names).enumerate() {
         // In a pod, a volume's name has at most 63 characters and no dot, unlike a claim's.
         let within = format!("files-{index}");
-        mounts.push(json!({"name": within, "mountPath": format!("{VOLUMES}/{name}"), "readOnly": true}));
-        let claim = json!({"claimName": volume.claim, "readOnly": true});
+        let mut mount = json!({"name": within, "mountPath": format!("{VOLUMES}/{name}")});
+        let mut claim = json!({"claimName": volume.claim});
+        if !is_restore {
+            mount["readOnly"] = json!(true);
+            claim["readOnly"] = json!(true);
+        }
+        mounts.push(mount);
         sources.push(json!({"name": within, "persistentVolumeClaim": claim}));
     }
-    mounts.extend(bucket::bucket_mounts(&store.bucket));
+    mounts.extend(bucket::bucket_mounts(bucket));
     sources.push(bucket::temporary());
-    sources.extend(bucket::bucket_volumes(&store.bucket));
+    sources.extend(bucket::bucket_volumes(bucket));
+    let rules = bucket::failure_rules(container);
     let container = confined(json!({
-        "name": ARCHIVE, "image": image.name, "args": ["store", "archive"], "env": env, "volumeMounts": mounts,
+        "name": container, "image": image.name, "args": args, "env": env, "volumeMounts": mounts,
     }));
     let near = json!({
         "topologyKey": "kubernetes.io/hostname",
@@ -164,17 +210,25 @@ pub(crate) fn job(Files { app, backup, volumes, image }: Files<'_>, name: &str) 
     });
     give_job_settings(&mut pod, backup.jobs.as_ref());
     give_account(&mut pod, backup.jobs.as_ref());
+    let mut deadline = JobSettings::deadline_seconds(backup.jobs.as_ref());
+    if is_restore {
+        // The root directory of a new volume belongs to root.
+        pod["securityContext"]["fsGroup"] = json!(backup.user);
+        pod["securityContext"]["fsGroupChangePolicy"] = json!("OnRootMismatch");
+        // The limit is for archives, which are incremental: a restore of all files takes longer, and is not cut off half way.
+        deadline = deadline.max(JobSettings::deadline_seconds(None));
+    }
     let labels = json!({
         label::MANAGED_BY: label::OPERATOR,
         label::FILES_OF: key.name,
-        label::ROLE: ARCHIVE,
+        label::ROLE: role,
     });
     let job = json!({
         "metadata": {"name": name, "namespace": key.namespace, "labels": labels, "ownerReferences": [owner_reference(app)]},
         "spec": {
             "backoffLimit": 2,
-            "activeDeadlineSeconds": JobSettings::deadline_seconds(backup.jobs.as_ref()),
-            "podFailurePolicy": {"rules": bucket::failure_rules(ARCHIVE)},
+            "activeDeadlineSeconds": deadline,
+            "podFailurePolicy": {"rules": rules},
             "template": {"metadata": {"labels": labels}, "spec": pod},
         },
     });
@@ -250,14 +304,8 @@ pub(crate) fn keep_at(job: &mut Job, Place { node, tolerations }: &Place) {
 
 #[cfg(test)]
 mod tests {
-    use serde::de::DeserializeOwned;
-    use serde_json::Value;
-
     use super::*;
-
-    fn of<K: DeserializeOwned>(value: Value) -> K {
-        serde_json::from_value(value).unwrap()
-    }
+    use crate::platform::fake::of;
 
     /// Returns an app whose files are archived, with this difference.
     fn app(more: Value) -> ClientApp {
@@ -290,6 +338,27 @@ mod tests {
     fn the_job() {
         let job = built(&app(json!({})), &[volume("acme-nextcloud-nextcloud")], "operator:1");
         insta::assert_snapshot!(serde_yaml::to_string(&job).unwrap());
+    }
+
+    /// Returns the Job that restores from another path of the bucket, with this password.
+    fn extracted(app: &ClientApp, password: Value) -> Value {
+        let image = &OperatorImage::named("operator:1");
+        let backup = app.spec.persistence.backup.as_ref().unwrap();
+        let mut bucket = json!({"endpoint": "http://e", "bucket": "dumps", "credentialsSecret": {"name": "s3"}, "caSecret": {"name": "ca"}});
+        bucket["passwordSecret"] = password;
+        let (bucket, volumes) = (of(bucket), [volume("acme-nextcloud-nextcloud")]);
+        let archive = "20260131T033000Z-p9d4f";
+        let what = Extract { id: "app-uid-1", archive, bucket: &bucket, path: "old/ns/acme.files" };
+        json!(extract(Files { app, backup, volumes: &volumes, image }, "acme-files-2", what))
+    }
+
+    #[test]
+    fn a_job_that_restores() {
+        let job = extracted(&app(json!({})), json!({"name": "restic"}));
+        insta::assert_snapshot!(serde_yaml::to_string(&job).unwrap());
+        let plain = extracted(&app(json!({"jobs": {"timeout": "1h"}})), Value::Null);
+        assert!(!plain.to_string().contains("PASSWORD"), "{plain}");
+        assert_eq!(plain["spec"]["activeDeadlineSeconds"], 21600);
     }
 
     #[test]

@@ -356,7 +356,8 @@ fn files(uid: &str, recorded: &ClientAppBackupStatus, observed: &Observed, now: 
             Some(false) => {
                 let why = job.not_started.as_ref().or(job.failure.as_ref());
                 let why = why.map_or_else(String::new, |why| format!(": {why}"));
-                Progress::Failed(format!("Job {} has failed{why}; see `kubectl logs job/{}`", made.job, made.job))
+                let (job, namespace) = (&made.job, app.namespace().unwrap_or_default());
+                Progress::Failed(format!("Job {job} has failed{why}; see `kubectl logs job/{job} -n {namespace}`"))
             }
         };
     }

@@ -50,7 +50,9 @@ pub(crate) fn backed_up(
             Some("Succeeded") => Progress::Completed(name),
             Some("Failed") => {
                 let why = status.error.map_or_else(String::new, |why| format!(": {why}"));
-                Progress::Failed(format!("PerconaPGBackup {name} has failed{why}; `kubectl describe` it"))
+                let namespace = cluster.namespace().unwrap_or_default();
+                let describe = format!("kubectl describe perconapgbackup {name} -n {namespace}");
+                Progress::Failed(format!("PerconaPGBackup {name} has failed{why}; see `{describe}`"))
             }
             _ => Progress::Runs(name, None, message),
         };

@@ -36,11 +36,11 @@ pub(crate) fn stopped(app: &ClientApp, mark: &str, knows_volumes: bool, user: Op
         None => Stopped::NotAsked,
         Some(other) if other != mark => Stopped::Waits(format!("{name} is stopped for {other}")),
         Some(_) => user.map_or(Stopped::Yes, |pod| {
-            let approve = match app.spec.approval {
-                Approval::Manual => format!("; spec.approval is Manual: `kubectl clientapp approve {name}`"),
+            let approval = match app.spec.approval {
+                Approval::Manual => format!("; spec.approval is Manual: `{}`", approve(app)),
                 Approval::Automatic => String::new(),
             };
-            Stopped::Waits(format!("pod {pod} still has a volume of {name}{approve}"))
+            Stopped::Waits(format!("pod {pod} still has a volume of {name}{approval}"))
         }),
     }
 }
@@ -55,10 +55,15 @@ pub(crate) fn approval(app: &ClientApp) -> String {
     let is_stopped = app.annotations().contains_key(annotation::STOPPED_FOR);
     match app.spec.approval {
         Approval::Manual if is_stopped => {
-            format!("; spec.approval is Manual: `kubectl clientapp approve {}` gives the pods back", app.name_any())
+            format!("; spec.approval is Manual: `{}` gives the pods back", approve(app))
         }
         _ => String::new(),
     }
+}
+
+/// Returns the command that approves what an app waits for.
+fn approve(app: &ClientApp) -> String {
+    format!("kubectl clientapp approve {} -n {}", app.name_any(), app.namespace().unwrap_or_default())
 }
 
 /// Asks for an app without pods.

@@ -197,18 +197,13 @@ async fn left<'a>(
 
 #[cfg(test)]
 mod tests {
-    use serde::de::DeserializeOwned;
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::platform::job::JobProgress;
+    use crate::platform::{fake::of, job::JobProgress};
 
     const UID: &str = "5f0c2c0e-8a53-4d27-9d19-0a6c9b1f3e11";
     const PLACE: &str = "s3:http://s3/dumps/ns/acme.files";
-
-    fn of<K: DeserializeOwned>(value: Value) -> K {
-        serde_json::from_value(value).unwrap()
-    }
 
     fn app(bucket: &str) -> ClientApp {
         let store = json!({"endpoint": "http://s3/", "bucket": bucket, "credentialsSecret": {"name": "s3"}});

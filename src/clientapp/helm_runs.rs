@@ -11,11 +11,12 @@
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
     panic::AssertUnwindSafe,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
 };
 
 use futures::FutureExt as _;
 use jiff::{SignedDuration, Timestamp};
+use parking_lot::Mutex;
 use semver::Version;
 use tokio::task::AbortHandle;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -256,7 +257,7 @@ impl HelmRuns {
 
     /// Returns the run of the app with this uid.
     pub(crate) fn state(&self, key: &Key, uid: &str) -> HelmRun {
-        match self.lock().runs.get(key) {
+        match self.state.lock().runs.get(key) {
             Some(entry) if entry.uid == uid => entry.run.clone(),
             Some(entry) if entry.is_alive() => HelmRun::OfPredecessor,
             _ => HelmRun::Idle,
@@ -266,7 +267,7 @@ impl HelmRuns {
     /// Returns a slot that is free or offered to this app; without one the app joins the queue, as one that has `waited` so long.
     pub(crate) fn slot(self: &Arc<Self>, work: Work, key: &Key, waited: SignedDuration) -> Option<Slot> {
         let now = SignedDuration::try_from(since_boot()).unwrap_or(SignedDuration::MAX);
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let slots = state.slots(work);
         if !slots.may_run(key) {
             slots.wait(key, now - waited.max(SignedDuration::ZERO));
@@ -283,19 +284,19 @@ impl HelmRuns {
 
     /// Returns true if an app that asks now gets a slot.
     pub(crate) fn may_run(&self, work: Work, key: &Key) -> bool {
-        self.lock().slots(work).may_run(key)
+        self.state.lock().slots(work).may_run(key)
     }
 
     /// Holds the offers of slots to this app, if there are any, for a reconcile that may take them.
     pub(crate) fn offer(self: &Arc<Self>, key: &Key) -> Option<Offer> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let is_offered = Work::ALL.into_iter().any(|work| state.slots(work).offers.contains(key));
         is_offered.then(|| Offer { runs: self.clone(), key: key.clone() })
     }
 
     /// Returns true if the app waits for a slot, or for the outcome of an uninstall.
     pub(crate) fn is_under_way(&self, key: &Key) -> bool {
-        let RunRegistry { runs, changes, .. } = &*self.lock();
+        let RunRegistry { runs, changes, .. } = &*self.state.lock();
         let run = runs.get(key).map(|entry| &entry.run);
         matches!(run, Some(HelmRun::Uninstalling | HelmRun::Uninstalled(Err(_))))
             || changes.offers.contains(key)
@@ -316,14 +317,14 @@ impl HelmRuns {
         let cancel = self.stop.child_token();
         let work = AssertUnwindSafe(work(cancel.clone())).catch_unwind();
         // Held until the run is entered, so that a run that ends at once finds its entry.
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.begun += 1;
         let number = state.begun;
         let (runs, run_key) = (self.clone(), key.clone());
         let task = self.tasks.spawn(async move {
             let ended = work.await.unwrap_or_else(|_| panicked());
             let same = {
-                let mut state = runs.lock();
+                let mut state = runs.state.lock();
                 let entry = state.runs.get_mut(&run_key).filter(|entry| entry.number == number);
                 let forgotten = entry.map(|entry| {
                     entry.run = ended;
@@ -346,19 +347,19 @@ impl HelmRuns {
 
     /// Aborts every run at once, together with its helm process.
     pub(crate) fn abort(&self) {
-        self.lock().runs.values().for_each(|entry| entry.task.abort());
+        self.state.lock().runs.values().for_each(|entry| entry.task.abort());
     }
 
     /// Asks the app's run to stop.
     pub(crate) fn cancel(&self, key: &Key) {
-        if let Some(entry) = self.lock().runs.get(key) {
+        if let Some(entry) = self.state.lock().runs.get(key) {
             entry.cancel.cancel();
         }
     }
 
     /// Forgets a run that has ended, now that its outcome is recorded.
     pub(crate) fn settle(&self, key: &Key) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let has_ended =
             |run: &HelmRun| matches!(run, HelmRun::Upgraded(_) | HelmRun::Tested(_) | HelmRun::Uninstalled(_));
         if state.runs.get(key).is_some_and(|entry| has_ended(&entry.run)) {
@@ -370,7 +371,7 @@ impl HelmRuns {
     /// forgotten at its end.
     pub(crate) fn forget(self: &Arc<Self>, key: &Key) {
         self.cancel(key);
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         match state.runs.get_mut(key).filter(|entry| entry.is_alive()) {
             Some(entry) => entry.forgotten = true,
             None => _ = state.runs.remove(key),
@@ -384,18 +385,13 @@ impl HelmRuns {
 
     /// Offers a slot that `gives_back` gives back, or an offer of one, to the next app in the queue.
     fn pass_on(&self, work: Work, gives_back: impl FnOnce(&mut Slots) -> bool) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let slots = state.slots(work);
         let next = if gives_back(slots) { slots.passed_on() } else { None };
         drop(state);
         if let Some(next) = next {
             (self.changed)(&next);
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, RunRegistry> {
-        // Changes are atomic, so a panic leaves the state consistent.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -583,6 +579,6 @@ mod tests {
         runs.tasks.wait().await;
         assert_eq!(runs.state(&key("a"), "2"), HelmRun::Idle);
         assert_eq!(sender(&receiver), ["a"], "which asks for the reconcile that waits for it");
-        assert!(runs.lock().runs.is_empty());
+        assert!(runs.state.lock().runs.is_empty());
     }
 }

@@ -1,11 +1,7 @@
 //! Holds back deletions of data while many objects are deleted at once: a wrong prune, or the wrong context, looks like that. A few
 //! deletions are as quick as without it; the others wait until a user approves each, or has its data kept.
 
-use std::{
-    collections::BTreeMap,
-    fmt,
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::BTreeMap, fmt};
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::{
@@ -15,6 +11,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta},
 };
 use kube::{Api, Resource};
+use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 
 use super::{Error, permit::DataOwner};
@@ -86,20 +83,15 @@ impl DeletionBrake {
         Ok((!is_going::<Namespace>(client, namespace).await?).then_some(message))
     }
 
-    fn decided(&self) -> MutexGuard<'_, BTreeMap<String, Option<Timestamp>>> {
-        // Changes are atomic, so a panic leaves the state consistent.
-        self.decided.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn is_allowed(&self, uid: &str, now: Timestamp) -> bool {
-        let mut decided = self.decided();
+        let mut decided = self.decided.lock();
         decided.retain(|_, at| at.is_none_or(|at| now.duration_since(at) < MEMORY));
         decided.get(uid).is_some_and(Option::is_some)
     }
 
     /// Allows a deletion, unless it is held, or as many as may go at once were allowed within [`WINDOW`]; the error is that number.
     fn allow(&self, uid: &str, total: usize, now: Timestamp) -> Result<(), usize> {
-        let mut decided = self.decided();
+        let mut decided = self.decided.lock();
         let most = if self.at_once == 0 { 0 } else { self.at_once.max(total / SHARE) };
         let recent = decided.values().flatten().filter(|at| now.duration_since(**at) < WINDOW).count();
         let at = (recent < most).then_some(now);

@@ -26,7 +26,7 @@ use std::{
     io::{self, Write as _},
     net::{Ipv4Addr, SocketAddr},
     path::Path,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
@@ -39,6 +39,7 @@ use base64::{Engine as _, prelude::BASE64_STANDARD};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::TokioIo;
 use kube::Client;
+use parking_lot::Mutex;
 use rand::RngExt as _;
 use serde_json::json;
 use tempfile::NamedTempFile;
@@ -109,11 +110,11 @@ impl GatewaySession {
             let release = &self.run.scope.release;
             tracing::warn!(release, "the API server has not answered a write of a helm run that is over");
         }
-        self.run.record().recorded()
+        self.run.record.lock().recorded()
     }
 
     fn revoke(&self) {
-        self.shared.runs().remove(&self.authorization);
+        self.shared.runs.lock().remove(&self.authorization);
         self.run.over.cancel();
     }
 }
@@ -125,13 +126,9 @@ impl Drop for GatewaySession {
 }
 
 impl Shared {
-    fn runs(&self) -> MutexGuard<'_, HashMap<String, Arc<Run>>> {
-        self.runs.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn run(&self, headers: &HeaderMap) -> Option<Arc<Run>> {
         let authorization = headers.get(header::PROXY_AUTHORIZATION)?.to_str().ok()?;
-        self.runs().get(authorization).cloned()
+        self.runs.lock().get(authorization).cloned()
     }
 }
 
@@ -180,7 +177,7 @@ impl Gateway {
             writes: TaskTracker::new(),
         });
         let authorization = format!("Basic {}", BASE64_STANDARD.encode(format!("{NAME}:{password}")));
-        self.shared.runs().insert(authorization.clone(), run.clone());
+        self.shared.runs.lock().insert(authorization.clone(), run.clone());
         Ok(GatewaySession { shared: self.shared.clone(), authorization, run, kubeconfig: file })
     }
 }

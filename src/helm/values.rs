@@ -1,18 +1,11 @@
 //! Writes the values document for helm, and finds values that would not reach a chart unchanged. **Pure.**
 
-use std::fmt;
-
 use serde_json::{Map, Value};
 
 /// The values of a release. Some may come from Secrets, so they do not print.
-#[derive(Clone, PartialEq)]
+#[derive(Clone, derive_more::Debug, PartialEq)]
+#[debug("…")]
 pub struct Values(pub Value);
-
-impl fmt::Debug for Values {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("…")
-    }
-}
 
 /// Longest key in the document, in characters including quotes: a YAML parser does not search further for the colon
 /// (`yaml_simple_key_is_valid` in go.yaml.in/yaml/v2, scannerc.go).

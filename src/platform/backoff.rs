@@ -2,9 +2,10 @@
 
 use std::{
     collections::HashMap,
-    sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
+
+use parking_lot::Mutex;
 
 use super::{
     error::{Disposition, jitter},
@@ -27,14 +28,14 @@ struct Failing {
 impl Backoff {
     /// Returns how long an attempt still has to wait.
     pub(crate) fn remaining(&self, key: &Key, attempt: &AttemptId, now: Instant) -> Option<Duration> {
-        let failing = self.lock();
+        let failing = self.0.lock();
         let failing = failing.get(key).filter(|failing| failing.attempt == *attempt)?;
         failing.until?.checked_duration_since(now).filter(|left| !left.is_zero())
     }
 
     /// Returns true if an attempt has failed before, without a success since.
     pub(crate) fn has_failed(&self, key: &Key, attempt: &AttemptId) -> bool {
-        self.lock().get(key).is_some_and(|failing| failing.attempt == *attempt)
+        self.0.lock().get(key).is_some_and(|failing| failing.attempt == *attempt)
     }
 
     /// Records a failure, and returns when to try again; `None`: at the next change. `unit` is uniform in `[0, 1)`.
@@ -46,7 +47,7 @@ impl Backoff {
         now: Instant,
         unit: f64,
     ) -> Option<Duration> {
-        let mut failing = self.lock();
+        let mut failing = self.0.lock();
         let before = failing.get(key).filter(|failing| failing.attempt == attempt);
         let failures = before.map_or(0, |failing| failing.failures) + 1;
         let delay = disposition.retry.delay(failures).map(|delay| jitter(delay, unit));
@@ -56,12 +57,7 @@ impl Backoff {
 
     /// Forgets an object that succeeded or is gone.
     pub(crate) fn succeeded(&self, key: &Key) {
-        self.lock().remove(key);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<Key, Failing>> {
-        // No panic leaves a change half done.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().remove(key);
     }
 }
 

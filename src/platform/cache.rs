@@ -6,11 +6,11 @@
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     hash::Hash,
-    sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use kube::runtime::watcher;
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::key::Key;
@@ -112,7 +112,7 @@ impl<V: Clone> Cache<V> {
     /// Applies one event of a watch. `entry` reduces the object.
     pub(crate) fn apply<K>(&self, event: watcher::Event<K>, entry: impl Fn(K) -> CacheEntry<V>) -> Change {
         let change = {
-            let mut contents = self.lock();
+            let mut contents = self.contents.lock();
             let max_per_namespace = contents.max_per_namespace;
             match event {
                 watcher::Event::Init => {
@@ -149,7 +149,7 @@ impl<V: Clone> Cache<V> {
 
     /// Forgets everything, for example when the kind is removed from the cluster.
     pub(crate) fn clear(&self) {
-        let mut contents = self.lock();
+        let mut contents = self.contents.lock();
         *contents =
             CacheContents { max_per_namespace: contents.max_per_namespace, live: Index::default(), staged: None };
         drop(contents);
@@ -157,26 +157,26 @@ impl<V: Clone> Cache<V> {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.lock().live.objects.is_empty()
+        self.contents.lock().live.objects.is_empty()
     }
 
     pub(crate) fn get(&self, key: &Key) -> Option<V> {
-        self.lock().live.objects.get(key).map(|object| object.1.clone())
+        self.contents.lock().live.objects.get(key).map(|object| object.1.clone())
     }
 
     /// Returns true if an object exists and is filed under this group.
     pub(crate) fn is_of(&self, key: &Key, group: &Key) -> bool {
-        self.lock().live.objects.get(key).is_some_and(|object| object.0.as_ref() == Some(group))
+        self.contents.lock().live.objects.get(key).is_some_and(|object| object.0.as_ref() == Some(group))
     }
 
     /// Returns all objects, ordered by name.
     pub(crate) fn all(&self) -> Vec<(Key, V)> {
-        self.lock().live.objects.iter().map(|(key, object)| (key.clone(), object.1.clone())).collect()
+        self.contents.lock().live.objects.iter().map(|(key, object)| (key.clone(), object.1.clone())).collect()
     }
 
     /// Returns the objects in a namespace, ordered by name.
     pub(crate) fn in_namespace(&self, namespace: &str) -> Vec<V> {
-        let contents = self.lock();
+        let contents = self.contents.lock();
         let members = contents.live.objects.range(Key::new(namespace, "")..);
         let members = members.take_while(|(key, _)| key.namespace == namespace);
         members.map(|(_, object)| object.1.clone()).collect()
@@ -184,7 +184,7 @@ impl<V: Clone> Cache<V> {
 
     /// Returns the objects of a group, ordered by name.
     pub(crate) fn group(&self, group: &Key) -> Vec<(Key, V)> {
-        let contents = self.lock();
+        let contents = self.contents.lock();
         let first = (group.clone(), Key::new("", ""));
         let members = contents.live.grouped.range(first..).take_while(|(filed_under, _)| filed_under == group);
         members.filter_map(|(_, key)| Some((key.clone(), contents.live.objects.get(key)?.1.clone()))).collect()
@@ -192,7 +192,7 @@ impl<V: Clone> Cache<V> {
 
     /// Returns the objects of all groups of a namespace whose names begin like this, each with its group's name.
     pub(crate) fn groups(&self, beginning: &Key) -> Vec<(String, V)> {
-        let contents = self.lock();
+        let contents = self.contents.lock();
         let first = (beginning.clone(), Key::new("", ""));
         let begins = |(group, _): &&(Key, Key)| {
             group.namespace == beginning.namespace && group.name.starts_with(&beginning.name)
@@ -231,11 +231,6 @@ impl<V: Clone> Cache<V> {
         };
         tokio::time::timeout(timeout, search).await.ok().flatten()
     }
-
-    fn lock(&self) -> MutexGuard<'_, CacheContents<V>> {
-        // No panic leaves a change above half done.
-        self.contents.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// Remembers a value per key for as long as the process lives, such as what was last written.
@@ -249,16 +244,13 @@ impl<K, V> Default for Memo<K, V> {
 
 impl<K: Eq + Hash, V: Clone> Memo<K, V> {
     pub(crate) fn get(&self, key: &K) -> Option<V> {
-        self.lock().get(key).cloned()
+        self.0.lock().get(key).cloned()
     }
     pub(crate) fn put(&self, key: K, value: V) {
-        self.lock().insert(key, value);
+        self.0.lock().insert(key, value);
     }
     pub(crate) fn take(&self, key: &K) -> Option<V> {
-        self.lock().remove(key)
-    }
-    fn lock(&self) -> MutexGuard<'_, HashMap<K, V>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().remove(key)
     }
 }
 

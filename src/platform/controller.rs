@@ -4,7 +4,7 @@ use std::{
     collections::BTreeSet,
     convert::Infallible,
     fmt::Debug,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -19,6 +19,7 @@ use kube::{
         watcher::{self, Event},
     },
 };
+use parking_lot::Mutex;
 use rand::RngExt as _;
 use serde::de::DeserializeOwned;
 use tokio::sync::{OnceCell, SetOnce};
@@ -188,13 +189,9 @@ impl<K: ReconciledObject> Objects<K> {
         self.listed.wait().await;
     }
 
-    fn names(&self) -> MutexGuard<'_, BTreeSet<Key>> {
-        self.names.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Triggers a reconcile of the objects in a namespace for which `is_concerned` is true.
     pub(crate) fn trigger_in(&self, namespace: &str, is_concerned: impl Fn(&Guard<K>) -> bool) {
-        let (names, first) = (self.names(), Key::new(namespace, ""));
+        let (names, first) = (self.names.lock(), Key::new(namespace, ""));
         for key in names.range(first..).take_while(|key| key.namespace == namespace) {
             if self.get(key).is_some_and(|object| is_concerned(&object)) {
                 self.trigger(key);
@@ -278,9 +275,10 @@ impl<K: Reconciler> Driver<K> {
                         self.call(|kind| kind.on_event(&Event::Delete(Guard::clone(&object))));
                     }
                 }
-                *self.objects.names() = self.objects.store.state().iter().map(|object| key_of(&**object)).collect();
+                *self.objects.names.lock() =
+                    self.objects.store.state().iter().map(|object| key_of(&**object)).collect();
             }
-            Event::Apply(object) => _ = self.objects.names().insert(key_of(object)),
+            Event::Apply(object) => _ = self.objects.names.lock().insert(key_of(object)),
             // The list may be interrupted, and the next list may lack this object.
             Event::InitApply(_) => {}
         }
@@ -304,7 +302,7 @@ impl<K: Reconciler> Driver<K> {
         let key = key_of(object);
         // Otherwise it was recreated.
         if self.objects.get(&key).is_none() {
-            self.objects.names().remove(&key);
+            self.objects.names.lock().remove(&key);
         }
         self.call(|kind| kind.on_deleted(&key));
         self.backoff.succeeded(&key);

@@ -2,7 +2,7 @@
 
 use std::{
     collections::HashMap,
-    sync::{self, Arc, PoisonError, Weak},
+    sync::{Arc, Weak},
 };
 
 use tokio::sync::{Mutex, MutexGuard, OwnedMutexGuard};
@@ -12,7 +12,7 @@ pub(crate) struct FairLock {
     /// Its queue has at most one waiter of each namespace.
     all: Mutex<()>,
     /// Holds the lock of each namespace, as long as there is work.
-    namespaces: sync::Mutex<HashMap<String, Weak<Mutex<()>>>>,
+    namespaces: parking_lot::Mutex<HashMap<String, Weak<Mutex<()>>>>,
 }
 
 /// Holds the lock until it is dropped.
@@ -28,7 +28,7 @@ impl FairLock {
     }
 
     fn namespace_lock(&self, namespace: &str) -> Arc<Mutex<()>> {
-        let mut namespaces = self.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut namespaces = self.namespaces.lock();
         namespaces.retain(|_, lock| lock.strong_count() > 0);
         let existing = namespaces.get(namespace).and_then(Weak::upgrade);
         existing.unwrap_or_else(|| {
@@ -48,20 +48,16 @@ mod tests {
         let lock = &FairLock::default();
         let asked = ["busy", "busy", "busy", "one", "busy", "two"];
         // The other four of its namespace wait for it before they wait with the others.
-        let order = sync::Mutex::new(Vec::new());
+        let order = parking_lot::Mutex::new(Vec::new());
         let first = lock.lock("busy").await;
         let work = asked.map(async |namespace| {
             let _guard = lock.lock(namespace).await;
-            order.lock().unwrap().push(namespace);
+            order.lock().push(namespace);
         });
         let all = futures::future::join_all(work);
         tokio::join!(all, async { drop(first) });
-        assert_eq!(order.into_inner().unwrap(), ["one", "two", "busy", "busy", "busy", "busy"]);
+        assert_eq!(order.into_inner(), ["one", "two", "busy", "busy", "busy", "busy"]);
         lock.namespace_lock("other");
-        assert_eq!(
-            lock.namespaces.lock().unwrap().len(),
-            1,
-            "only that of the last call, which is dropped by the next"
-        );
+        assert_eq!(lock.namespaces.lock().len(), 1, "only that of the last call, which is dropped by the next");
     }
 }

@@ -9,6 +9,7 @@ use axum::{
 use futures::stream;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{Client, client::Body};
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::{sync::mpsc, time::timeout};
 use tokio_util::sync::CancellationToken;
@@ -22,6 +23,11 @@ use crate::{
     crd::conditions::{find, kind},
     leadership::Leadership,
 };
+
+/// Reads an object.
+pub(crate) fn of<K: DeserializeOwned>(object: Value) -> K {
+    serde_json::from_value(object).unwrap()
+}
 
 /// A client of a server that answers method, path and body of each request with a status and an object.
 pub(crate) fn client(answer: impl Fn(&Method, &str, Value) -> (u16, Value) + Clone + Send + 'static) -> Client {

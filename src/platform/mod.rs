@@ -3,6 +3,7 @@
 //! | | module | |
 //! |---|---|---|
 //! | names of objects and accounts | [`key`], [`account`] | pure |
+//! | addresses of servers | [`origin`] | pure |
 //! | what is watched | [`watch_builder`], [`managed_fields`], [`watch`], [`cache`], [`definition`] | effect, reads only |
 //! | why pods do not run | [`pods`], [`job`], [`warnings`] | pure |
 //! | how requests are made | [`client`], [`api`] | effect |
@@ -36,6 +37,7 @@ pub(crate) mod job;
 pub mod key;
 pub(crate) mod managed_fields;
 pub(crate) mod operator_image;
+pub(crate) mod origin;
 pub(crate) mod panic;
 pub(crate) mod password;
 pub(crate) mod pods;

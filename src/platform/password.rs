@@ -2,11 +2,19 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::{ByteString, api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use k8s_openapi::{
+    ByteString,
+    api::core::v1::{ObjectReference, Secret},
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
+use kube::{Api, Client};
 use rand::rand_core::UnwrapErr;
 use rand::{RngExt as _, distr::Alphanumeric, rngs::SysRng};
 
-use super::events::Note;
+use super::{
+    api::create_if_absent,
+    events::{Note, Recorder, publish_by},
+};
 use crate::crd::{Reason, StorePasswordSecret, conditions::Verdict, label};
 
 const PASSWORD_LENGTH: usize = 32;
@@ -21,9 +29,26 @@ pub(crate) fn password() -> ByteString {
     ByteString((0..PASSWORD_LENGTH).map(|_| random.sample(Alphanumeric)).collect())
 }
 
+/// Creates the Secret with the password of the repository of this object's backups, and tells users to keep a copy. An existing one is
+/// never changed.
+pub(crate) async fn create_of_repository(
+    client: &Client,
+    recorder: &Recorder,
+    object: &ObjectReference,
+    manager: Option<&str>,
+    secret: &StorePasswordSecret,
+) -> kube::Result<()> {
+    let namespace = object.namespace.as_deref().unwrap_or_default();
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
+    if create_if_absent(&secrets, manager, &of_repository(namespace, secret.clone())).await?.is_some() {
+        publish_by(recorder, object, &[generated(&secret.name)]).await;
+    }
+    Ok(())
+}
+
 /// Builds the Secret with the password of a restic repository. It has no owner and no label by which it could be deleted: whatever is
 /// deleted, the backups may stay.
-pub(crate) fn of_repository(namespace: &str, StorePasswordSecret { name, key }: StorePasswordSecret) -> Secret {
+fn of_repository(namespace: &str, StorePasswordSecret { name, key }: StorePasswordSecret) -> Secret {
     Secret {
         metadata: ObjectMeta {
             name: Some(name),
@@ -39,7 +64,7 @@ pub(crate) fn of_repository(namespace: &str, StorePasswordSecret { name, key }: 
 }
 
 /// Returns the event that tells users to keep a copy of it.
-pub(crate) fn generated(secret: &str) -> Note {
+fn generated(secret: &str) -> Note {
     let message = format!(
         "Secret {secret} has the generated password of the repository of backups: keep a copy outside this cluster, nobody can read them without it"
     );

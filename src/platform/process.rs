@@ -20,7 +20,7 @@ use std::{
     os::{fd::OwnedFd, unix::process::CommandExt},
     path::PathBuf,
     process::{Child, Command, ExitStatus, Stdio},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     thread,
     time::{Duration, Instant},
 };
@@ -36,6 +36,7 @@ use nix::{
     },
     unistd::{Pid, getppid},
 };
+use parking_lot::Mutex;
 use tokio::{
     io::{AsyncRead, AsyncReadExt},
     net::unix::pipe,
@@ -293,7 +294,7 @@ struct Group(Arc<Mutex<Option<Pid>>>);
 
 impl Group {
     fn signal(&self, signal: Signal) {
-        if let Some(leader) = *self.0.lock().unwrap_or_else(PoisonError::into_inner) {
+        if let Some(leader) = *self.0.lock() {
             // Fails if no process is left in the group, which is fine.
             let _ = killpg(leader, signal);
         }
@@ -304,7 +305,7 @@ impl Group {
         // WNOWAIT leaves a zombie, whose number still identifies the group while its other processes are killed.
         let leader = Pid::from_raw(child.id().cast_signed());
         while waitid(Id::Pid(leader), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT) == Err(Errno::EINTR) {}
-        let mut group = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut group = self.0.lock();
         let _ = killpg(leader, Signal::SIGKILL);
         *group = None;
         child.wait()

@@ -220,11 +220,14 @@ impl<K: RunOnce> Reconciler for RunContext<K> {
             true if run.has_finalizer(RUN_FINALIZER) => Action::requeue(Duration::ZERO),
             true => Action::await_change(),
             false if waits => Action::await_change(),
-            false => {
-                Action::requeue(look_in(LOOKS, run.meta().creation_timestamp.as_ref().map(|at| at.0), clock::now()))
-            }
+            false => next_look(run.meta()),
         })
     }
+}
+
+/// Returns when a run that is not over is looked at again.
+fn next_look(run: &ObjectMeta) -> Action {
+    Action::requeue(look_in(LOOKS, run.creation_timestamp.as_ref().map(|at| at.0), clock::now()))
 }
 
 /// Releases what a run holds, and removes its finalizer.
@@ -238,11 +241,7 @@ async fn released<K: RunOnce>(ctx: &RunContext<K>, run: &Run<'_, K>) -> Result<A
             let status = run.recorded_status.clone();
             write(ctx, run, Ok(&Outcome { status, ready: Verdict::no(K::RUNNING, why), step: None })).await?;
         }
-        return Ok(Action::requeue(look_in(
-            LOOKS,
-            run.meta().creation_timestamp.as_ref().map(|at| at.0),
-            clock::now(),
-        )));
+        return Ok(next_look(run.meta()));
     }
     let removed = run.remove_finalizer(&ctx.parts.client, RUN_FINALIZER).await;
     removed.map(after_finalizer).map_err(Error::api(format!("remove the finalizer of {}", run.key)))

@@ -63,7 +63,7 @@ pub(crate) struct Global {
     #[arg(short, long, global = true, value_name = "NAME", help_heading = GLOBAL)]
     pub(crate) namespace: Option<String>,
     /// `table` or `wide` for humans, `name`, `json` or `yaml` for scripts, as far as a command has them.
-    #[arg(short, long, global = true, default_value = "table", value_name = "FORM", help_heading = GLOBAL)]
+    #[arg(short, long, global = true, value_enum, default_value_t = Output::Table, value_name = "FORM", help_heading = GLOBAL, hide_possible_values = true)]
     pub(crate) output: Output,
     /// Colours: `auto` (on a terminal, unless NO_COLOR is set), `always` or `never`.
     #[arg(long, global = true, value_enum, default_value_t = Color::Auto, value_name = "WHEN", help_heading = GLOBAL, hide_possible_values = true)]

@@ -18,9 +18,8 @@ use crate::{
     crd::{ClientApp, DumpStore, FilesBackup, StorePasswordSecret},
     platform::key::Key,
     restic::{
-        command::{Access, Location, Password},
+        command::{self, Access, Location, Password},
         repository::{Repository, Trouble},
-        secret,
     },
     store::{
         error::told,
@@ -61,7 +60,7 @@ fn opened_with(mut store: DumpStore, password: Option<&str>) -> DumpStore {
 async fn read(session: &Session, store: &DumpStore, content: Content) -> Result<Vec<Stored>, Error> {
     let given = &store.bucket;
     let credentials = secret(session, &given.credentials_secret.name).await?;
-    let half = |key: &String| text(&credentials, &given.credentials_secret.name, key).map(secret::Secret);
+    let half = |key: &String| text(&credentials, &given.credentials_secret.name, key).map(command::Secret);
     let mut ca = None;
     if let Some(given) = &given.ca_secret {
         let pem = text(&secret(session, &given.name).await?, &given.name, &given.key)?;
@@ -72,7 +71,7 @@ async fn read(session: &Session, store: &DumpStore, content: Content) -> Result<
         None => Password::None,
         Some(StorePasswordSecret { name, key }) => {
             let password = text(&secret(session, name).await?, name, key)?;
-            Password::Given(secret::Secret(password.trim().to_owned()))
+            Password::Given(command::Secret(password.trim().to_owned()))
         }
     };
     let location = Location {

@@ -215,10 +215,10 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::plugin::tests::built;
+    use crate::platform::fake::of;
 
     fn lease(spec: Value) -> Look<Option<Lease>> {
-        Ok(Some(built(json!({"metadata": {}, "spec": spec}))))
+        Ok(Some(of(json!({"metadata": {}, "spec": spec}))))
     }
 
     #[test]
@@ -228,7 +228,7 @@ mod tests {
         let mut older = ours.clone();
         older.spec.versions[0].schema = None;
         let deployed = |ready: i64| {
-            Ok(Some(built(json!({"metadata": {}, "spec": {"replicas": 2, "selector": {},
+            Ok(Some(of(json!({"metadata": {}, "spec": {"replicas": 2, "selector": {},
             "template": {}}, "status": {"readyReplicas": ready}}))))
         };
         let held = |renewed: &str| lease(json!({"holderIdentity": "pod-a", "renewTime": renewed}));

@@ -70,7 +70,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::plugin::tests::{built, flags};
+    use crate::{platform::fake::of, plugin::tests::flags};
 
     const ARCHIVE: &str = "20260131T033000Z-p9d4f";
 
@@ -78,7 +78,7 @@ mod tests {
         let store = json!({"endpoint": "http://e", "bucket": "dumps", "credentialsSecret": {"name": "s3"}});
         let mut app = crate::plugin::tests::app("acme", json!({"persistence": {"backup": {"store": store}}}), status);
         app["spec"].as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
-        built(app)
+        of(app)
     }
 
     #[test]

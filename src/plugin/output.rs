@@ -1,13 +1,12 @@
 //! The forms of `-o`. Pure.
 
-use std::str::FromStr;
-
+use clap::ValueEnum;
 use serde_json::Value;
 
 use super::error::Error;
 
 /// How results are printed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Output {
     /// For humans.
     Table,
@@ -21,38 +20,14 @@ pub(crate) enum Output {
     Yaml,
 }
 
-impl FromStr for Output {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Output, &'static str> {
-        Ok(match text {
-            "table" => Output::Table,
-            "wide" => Output::Wide,
-            "name" => Output::Name,
-            "json" => Output::Json,
-            "yaml" => Output::Yaml,
-            _ => return Err("expected table, wide, name, json or yaml"),
-        })
-    }
-}
-
 impl Output {
     /// Refuses a form that a command does not have. **Pure.**
     pub(crate) fn one_of(&self, possible: &[&str]) -> Result<(), Error> {
-        let word = self.word();
+        let own = self.to_possible_value().unwrap_or_default();
+        let word = own.get_name();
         match possible.contains(&word) {
             true => Ok(()),
             false => Err(Error::Usage(format!("-o {word} is not possible here, but -o {}", possible.join(", -o ")))),
-        }
-    }
-
-    fn word(&self) -> &'static str {
-        match self {
-            Output::Table => "table",
-            Output::Wide => "wide",
-            Output::Name => "name",
-            Output::Json => "json",
-            Output::Yaml => "yaml",
         }
     }
 

@@ -4,18 +4,16 @@ use std::path::Path;
 
 use jiff::Timestamp;
 use kube::Client;
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::{crd::ClientApp, platform::fake};
+use crate::{
+    crd::ClientApp,
+    platform::fake::{self, of},
+};
 
 fn now() -> Timestamp {
     "2026-01-01T12:00:00Z".parse().unwrap()
-}
-
-pub(super) fn built<T: DeserializeOwned>(object: Value) -> T {
-    serde_json::from_value(object).unwrap()
 }
 
 /// The flags that messages add to commands.
@@ -140,16 +138,16 @@ fn workload(kind: &str, name: &str, ready: i64) -> Value {
 
 #[test]
 fn the_tree() {
-    let app: ClientApp = built(serving());
+    let app: ClientApp = of(serving());
     let cluster = json!({"apiVersion": "pgv2.percona.com/v2", "kind": "PerconaPGCluster", "metadata": {"name": "acme-pg"},
         "spec": {"postgresVersion": 15}, "status": {"state": "ready", "postgres": {"ready": 1, "size": 1}, "pgbouncer": {"ready": 1, "size": 1}}});
     let volume = json!({"metadata": {"name": "acme-nextcloud"},
         "spec": {"resources": {"requests": {"storage": "8Gi"}}}, "status": {"phase": "Bound"}});
     let seen = status::Belongings {
-        database: Some(("acme-pg".to_owned(), Ok(built(cluster)))),
-        deployments: Ok(vec![built(workload("Deployment", "acme-nextcloud", 2))]),
-        stateful_sets: Ok(vec![built(workload("StatefulSet", "acme-redis-master", 1))]),
-        volumes: Ok(vec![built(volume)]),
+        database: Some(("acme-pg".to_owned(), Ok(of(cluster)))),
+        deployments: Ok(vec![of(workload("Deployment", "acme-nextcloud", 2))]),
+        stateful_sets: Ok(vec![of(workload("StatefulSet", "acme-redis-master", 1))]),
+        volumes: Ok(vec![of(volume)]),
     };
     insta::assert_snapshot!(plain(&status::render(&app, &seen, (&flags("tenants"), None), now())));
     let narrow = plain(&status::render(&app, &seen, (&flags("tenants"), Some(80)), now()));
@@ -165,12 +163,12 @@ fn the_tree_of_a_user_who_may_see_little() {
         stateful_sets: Err(refused("statefulsets")),
         volumes: Err(refused("persistentvolumeclaims")),
     };
-    insta::assert_snapshot!(plain(&status::render(&built(failing()), &seen, (&flags("tenants"), None), now())));
+    insta::assert_snapshot!(plain(&status::render(&of(failing()), &seen, (&flags("tenants"), None), now())));
 }
 
 #[test]
 fn what_a_deletion_takes_and_leaves() {
-    let mut app: ClientApp = built(serving());
+    let mut app: ClientApp = of(serving());
     insta::assert_snapshot!(plain(&delete::consequence(&app, "tenants", Some(false))));
     app.spec.deletion_policy = crate::crd::DeletionPolicy::Retain;
     app.spec.suspend = true;
@@ -182,7 +180,7 @@ fn who_can_adopt() {
     use adopt::Adoption;
     let app = |released: Value, adopts: bool| -> ClientApp {
         let conditions = json!({"conditions": [released, condition("Ready", "False", "Provisioning", "wait")]});
-        built(app("acme", json!({"postgres": {"adopt": adopts}}), conditions))
+        of(app("acme", json!({"postgres": {"adopt": adopts}}), conditions))
     };
     let retained = || condition("Released", "False", "DataRetained", "another provider's");
     let older = json!({"type": "Released", "status": "False", "reason": "DataRetained", "message": "m",
@@ -192,7 +190,7 @@ fn who_can_adopt() {
         ("held up", app(retained(), false), Adoption::Possible),
         ("by a Secret", app(condition("Released", "False", "SecretNotOurs", "s"), false), Adoption::Possible),
         ("of another provider", app(retained(), true), Adoption::Refused("another provider's".to_owned())),
-        ("not looked at", built(super::tests::app("acme", json!({}), json!({}))), Adoption::Unknown),
+        ("not looked at", of(super::tests::app("acme", json!({}), json!({}))), Adoption::Unknown),
         ("not looked at since it changed", app(older, false), Adoption::Unknown),
         ("done", app(waiting(), true), Adoption::Needless("spec.postgres.adopt is already true".to_owned())),
         (

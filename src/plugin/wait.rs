@@ -318,12 +318,12 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::plugin::tests;
+    use crate::{platform::fake::of, plugin::tests};
 
     fn app(generation: i64, status: Value) -> ClientApp {
         let mut app = tests::app("acme", json!({}), status);
         (app["metadata"]["uid"], app["metadata"]["generation"]) = (json!("u"), json!(generation));
-        tests::built(app)
+        of(app)
     }
 
     fn conditions(observed: i64, conditions: &[(&str, &str, &str, i64)]) -> Value {

@@ -2,8 +2,10 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
 };
+
+use parking_lot::Mutex;
 
 use super::revision::ProfileRevision;
 use crate::{
@@ -79,7 +81,7 @@ impl Profiles {
                 .get(&Key::new("", name))
                 .filter(|revision: &Arc<ProfileRevision>| revision.profile_uid == uid)
         };
-        let (turn, current) = self.turns().get(uid).map_or((None, None), |turns| {
+        let (turn, current) = self.turns.lock().get(uid).map_or((None, None), |turns| {
             let turn = turns.permitted.contains(app).then(|| turns.target.clone());
             (turn, Some(turns.current.clone()))
         });
@@ -100,18 +102,14 @@ impl Profiles {
 
     /// Returns the turns of the Profile with this uid.
     pub(super) fn turns_of(&self, uid: &str) -> Turns {
-        self.turns().get(uid).cloned().unwrap_or_default()
+        self.turns.lock().get(uid).cloned().unwrap_or_default()
     }
 
     /// Sets the turns of the Profile with this uid; `None`: it is gone.
     pub(super) fn set_turns(&self, uid: &str, turns: Option<Turns>) {
         match turns {
-            Some(turns) => _ = self.turns().insert(uid.to_owned(), turns),
-            None => _ = self.turns().remove(uid),
+            Some(turns) => _ = self.turns.lock().insert(uid.to_owned(), turns),
+            None => _ = self.turns.lock().remove(uid),
         }
-    }
-
-    fn turns(&self) -> MutexGuard<'_, BTreeMap<String, Turns>> {
-        self.turns.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -9,8 +9,6 @@ use std::{
 
 use jiff::Timestamp;
 
-use super::secret::Secret;
-
 /// Limits how long restic waits for the lock of another process before it gives up.
 const LOCK_PATIENCE: &str = "5m";
 /// Lists what restic may take from the environment of this process; everything else, such as a user's own `RESTIC_…`, is kept from it.
@@ -36,6 +34,11 @@ const IDENTITY: [&str; 6] = [
     "AWS_CONTAINER_CREDENTIALS_FULL_URI",
     "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
 ];
+
+/// A credential or a password. It does not print.
+#[derive(Clone, derive_more::Debug, PartialEq, Eq)]
+#[debug("…")]
+pub(crate) struct Secret(pub String);
 
 /// Says what a repository is encrypted with.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -122,15 +125,15 @@ impl Location {
         environment.push(("RESTIC_PROGRESS_FPS", "0.01".into()));
         match &self.access {
             Access::Keys { access_key_id, secret_access_key } => {
-                environment.push(("AWS_ACCESS_KEY_ID", access_key_id.reveal().into()));
-                environment.push(("AWS_SECRET_ACCESS_KEY", secret_access_key.reveal().into()));
+                environment.push(("AWS_ACCESS_KEY_ID", access_key_id.0.as_str().into()));
+                environment.push(("AWS_SECRET_ACCESS_KEY", secret_access_key.0.as_str().into()));
             }
             Access::Identity => {
                 environment.extend(IDENTITY.into_iter().filter_map(|name| Some((name, inherited(name)?))));
             }
         }
         if let Password::Given(password) = &self.password {
-            environment.push(("RESTIC_PASSWORD", password.reveal().into()));
+            environment.push(("RESTIC_PASSWORD", password.0.as_str().into()));
         }
         environment
     }
@@ -228,6 +231,11 @@ mod tests {
 
     fn words(arguments: Vec<OsString>) -> String {
         arguments.into_iter().map(|argument| argument.into_string().unwrap()).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn a_secret_does_not_print() {
+        assert_eq!(format!("{:?}", Secret("canary".to_owned())), "…");
     }
 
     #[test]

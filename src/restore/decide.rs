@@ -18,7 +18,6 @@ use self::{
 use super::{
     cloudnativepg::{SeenCluster, data_source},
     context::Restores,
-    extract_job::{Extract, extract},
     history::SUCCEEDED,
     observed::{Database, Files, Observed},
     percona::{FAILED, Seen, busy, is_of_an_earlier_one, may_restore},
@@ -26,7 +25,7 @@ use super::{
 };
 use crate::{
     backup::{
-        archive_job,
+        archive_job::{self, Extract},
         decide::short,
         observed::{ArchiveJob, Subject},
         percona,
@@ -34,7 +33,7 @@ use crate::{
     },
     crd::{
         BackupPhase, ClientApp, ClientAppRestore, ClientAppRestoreSpec, ClientAppRestoreStatus,
-        CloudNativePgDataSource, DatabaseRestore, DumpStore, FilesRestore, FilesSource, Phase, Postgresql, Reason,
+        CloudNativePgDataSource, DatabaseRestore, FilesRestore, FilesSource, Phase, Postgresql, Reason,
         RestoreProgress, RestoreRequest, RestoreState,
         conditions::{Verdict, find, kind},
         label,
@@ -401,8 +400,9 @@ fn of_cluster(
             }
             SUCCEEDED => afterwards(me, made, seen),
             FAILED => Progress::Failed(format!(
-                "PerconaPGRestore {} has failed, and the database may be restored in part: `kubectl logs job/{cluster}-pgbackrest-restore` says why; restore another backup with spec.backupFirst false",
-                made.name
+                "PerconaPGRestore {} has failed, and the database may be restored in part: `kubectl logs job/{cluster}-pgbackrest-restore -n {}` says why; restore another backup with spec.backupFirst false",
+                made.name,
+                restore.namespace().unwrap_or_default()
             )),
             _ => Progress::Runs(made, None, doing),
         };
@@ -473,6 +473,7 @@ fn files(me: Me<'_>, spec: &ClientAppRestoreSpec, made: FilesRestore, observed: 
     let Subject::App(app) = &observed.subject else { return Progress::Failed("there are no files".to_owned()) };
     let Files { volumes, image, job, user: _, not_permitted: _ } = &observed.files;
     let replaces = || format!("Job {} replaces the files", made.job);
+    let namespace = app.namespace().unwrap_or_default();
     if let Some(job) = job {
         if !job.is_ours {
             return Progress::Waits(format!("Job {} is not the operator's: delete it", made.job));
@@ -486,7 +487,8 @@ fn files(me: Me<'_>, spec: &ClientAppRestoreSpec, made: FilesRestore, observed: 
             }
             Some(false) => {
                 let why = job.failure.as_ref().map_or_else(String::new, |why| format!(": {why}"));
-                let message = format!("Job {} has failed{why}; see `kubectl logs job/{}`", made.job, made.job);
+                let message =
+                    format!("Job {} has failed{why}; see `kubectl logs job/{} -n {namespace}`", made.job, made.job);
                 match is_untouched(job) {
                     true => Progress::Failed(format!("{message}; the files are as they were")),
                     // Half of the files would be served.
@@ -513,16 +515,10 @@ fn files(me: Me<'_>, spec: &ClientAppRestoreSpec, made: FilesRestore, observed: 
     if source.password_secret.is_some() {
         bucket.password_secret = source.password_secret;
     }
-    let own = || files.backup.path(&app.namespace().unwrap_or_default(), &spec.of.name);
+    let own = || files.backup.path(&namespace, &spec.of.name);
     let path = source.path.unwrap_or_else(own);
-    let what = Extract {
-        id: me.uid.to_owned(),
-        archive: made.archive.clone(),
-        store: DumpStore { bucket, path, size: None },
-        user: i64::from(files.backup.user),
-        replace: true,
-    };
-    let job = extract(archive_job::job(files, &made.job), &what);
+    let what = Extract { id: me.uid, archive: &made.archive, bucket: &bucket, path: &path };
+    let job = archive_job::extract(files, &made.job, what);
     let message = replaces();
     Progress::Runs(made, Some(Step::CreateJob(Box::new(job))), message)
 }

@@ -7,14 +7,12 @@
 //! | what another app is created from | [`permission`] | pure |
 //! | what a PerconaPGCluster can be restored to | [`percona`], [`history`] | pure |
 //! | what another Cluster can be created from | [`cloudnativepg`] | pure |
-//! | the Job that replaces files | [`extract_job`] | pure |
 //! | the one step that follows | [`step`], [`act`] | pure, and effect |
 
 mod act;
 mod cloudnativepg;
 mod context;
 mod decide;
-pub(crate) mod extract_job;
 pub(crate) mod history;
 mod observe;
 mod observed;

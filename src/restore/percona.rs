@@ -63,7 +63,8 @@ pub(crate) fn may_restore(
 ) -> Result<PerconaPGRestoreSpec, String> {
     let Seen { cluster, backups, restores } = seen;
     let name = cluster.name_any();
-    let lists = format!("`kubectl clientapp backups {app}` lists them");
+    let namespace = cluster.namespace().unwrap_or_default();
+    let lists = format!("`kubectl clientapp backups {app} -n {namespace}` lists them");
     let Some(newest) = cluster.spec.backups.repositories().last().map(ToString::to_string) else {
         return Err(format!("PerconaPGCluster {name} keeps no backups: there is nothing to restore it from"));
     };

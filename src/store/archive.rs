@@ -13,7 +13,7 @@ use super::{
     error::Error,
     extract::report,
     lock,
-    settings::Archive,
+    settings::ArchiveArgs,
     stored::{Content, Stored, tag_of_backup},
     tidy,
     volume::{LOST_AND_FOUND, OURS, STAMP, is_ours, none_begun, roots},
@@ -23,7 +23,7 @@ use crate::{
     restic::{command::Backup, repository::Repository},
 };
 
-pub(super) async fn archive(repository: &Repository, args: &Archive) -> Result<(), Error> {
+pub(super) async fn archive(repository: &Repository, args: &ArchiveArgs) -> Result<(), Error> {
     let roots = roots(&args.volumes)?;
     let _locks = roots.iter().map(|root| lock::volume(root, lock::Use::Read)).collect::<Result<Vec<_>, _>>()?;
     let here = || roots.iter().map(PathBuf::as_path);
@@ -52,7 +52,7 @@ pub(super) async fn archive(repository: &Repository, args: &Archive) -> Result<(
     let made = made.ok_or_else(|| Error::Gone { id: id.clone(), place: repository.location.repository() })?;
     let (place, count) = (repository.location.repository(), roots.len());
     println!("stored the files of {count} volumes as {} in {place}: {} files", made.name, made.count);
-    tidy::tidy(repository, &args.of, Content::Files, args.keep, Some(&id)).await?;
+    tidy::tidy(repository, &args.of, Content::Files, args.keep.checked(), Some(&id)).await?;
     tidy::check(repository).await?;
     // Last: while this is empty, an error becomes the termination message.
     report(args.report.as_deref(), &made.words())

@@ -19,7 +19,7 @@ use super::{
     error::Error,
     fetch::chosen,
     lock,
-    settings::{Extract, Which},
+    settings::{ExtractArgs, Which},
     stored::{Content, Stored},
     volume::{
         Restore, Target, flushed, is_directory, is_empty, is_ours, is_void, is_volume, read, restores, roots, stamp,
@@ -28,7 +28,7 @@ use super::{
 };
 use crate::restic::repository::Repository;
 
-pub(super) async fn extract(repository: &Repository, args: &Extract) -> Result<(), Error> {
+pub(super) async fn extract(repository: &Repository, args: &ExtractArgs) -> Result<(), Error> {
     let roots = roots(&args.volumes)?;
     let _locks = roots.iter().map(|root| lock::volume(root, lock::Use::Change)).collect::<Result<Vec<_>, _>>()?;
     let begun = begun(&roots, &args.id, &args.which)?;
@@ -92,7 +92,7 @@ fn begun(roots: &[PathBuf], id: &str, which: &Which) -> Result<Option<Name>, Err
 /// Unpacks what is missing. Returns the volumes and the archive's words.
 async fn ready(
     repository: &Repository,
-    args: &Extract,
+    args: &ExtractArgs,
     roots: &[PathBuf],
     begun: Option<&Name>,
 ) -> Result<(Vec<Target>, String), Error> {
@@ -129,7 +129,7 @@ fn all_there(roots: &[PathBuf], restore: &Restore) -> Option<(Vec<Target>, Strin
 
 /// Returns where each path of an archive goes. It needs its volume and, if files are replaced, each volume its path.
 fn targets<'a>(
-    args: &Extract,
+    args: &ExtractArgs,
     roots: &[PathBuf],
     archive: &'a Stored,
     restore: &Restore,
@@ -158,7 +158,7 @@ fn targets<'a>(
 /// to be replaced.
 async fn prepare(
     repository: &Repository,
-    args: &Extract,
+    args: &ExtractArgs,
     archive: &Stored,
     path: &str,
     target: &Target,

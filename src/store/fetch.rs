@@ -11,7 +11,7 @@ use tokio::task::spawn_blocking;
 use super::{
     dump::{self, Name},
     error::Error,
-    settings::{Fetch, Which},
+    settings::{FetchArgs, Which},
     stored::{self, Content, Stored},
 };
 use crate::{
@@ -19,7 +19,7 @@ use crate::{
     restic::repository::Repository,
 };
 
-pub(super) async fn fetch(repository: &Repository, fetch: &Fetch) -> Result<(), Error> {
+pub(super) async fn fetch(repository: &Repository, fetch: &FetchArgs) -> Result<(), Error> {
     let dump = chosen(repository, &fetch.which, Content::Dump).await?;
     let target = fetch.into.join(dump.name.as_str());
     if target.exists() {

@@ -64,10 +64,10 @@ async fn run(command: &Command, location: Location) -> Result<(), Error> {
     let stop =
         shutdown::on_signals().map_err(|error| Error::Settings(format!("cannot install signal handlers: {error}")))?;
     match command {
-        Command::Push(args) => push::push(&args.place.repository(location, &stop), &args.checked(), &stop).await,
-        Command::Archive(args) => archive::archive(&args.place.repository(location, &stop), &args.checked()?).await,
-        Command::Fetch(args) => fetch::fetch(&args.place.repository(location, &stop), &args.checked()).await,
-        Command::Extract(args) => extract::extract(&args.place.repository(location, &stop), &args.checked()?).await,
+        Command::Push(args) => push::push(&args.place.repository(location, &stop), args, &stop).await,
+        Command::Archive(args) => archive::archive(&args.place.repository(location, &stop), args).await,
+        Command::Fetch(args) => fetch::fetch(&args.place.repository(location, &stop), args).await,
+        Command::Extract(args) => extract::extract(&args.place.repository(location, &stop), args).await,
         Command::Forget(args) => forget::forget(&args.place.repository(location, &stop), &args.backup).await,
     }
 }

@@ -6,13 +6,13 @@ use super::{
     dump::{self, Dump},
     error::Error,
     lock,
-    settings::Push,
+    settings::PushArgs,
     stored::{self, Content, Stored},
     tidy,
 };
 use crate::restic::{command::Backup, repository::Repository};
 
-pub(super) async fn push(repository: &Repository, push: &Push, stop: &CancellationToken) -> Result<(), Error> {
+pub(super) async fn push(repository: &Repository, push: &PushArgs, stop: &CancellationToken) -> Result<(), Error> {
     // Two processes would back up the same dumps twice.
     let _lock = stop.run_until_cancelled(lock::wait(&push.dumps)).await.unwrap_or(Err(Error::Stopped))?;
     let (whole, damaged) = dump::all(&push.dumps).map_err(Error::file("read", &push.dumps))?;
@@ -41,7 +41,7 @@ pub(super) async fn push(repository: &Repository, push: &Push, stop: &Cancellati
     }
     let there = found.iter().find(|stored| stored.name == newest.name).map(|stored| stored.id.clone());
     let (is_new, newest_one) = (last.is_some(), last.or(there));
-    tidy::tidy(repository, &newest.about.system, Content::Dump, push.keep, newest_one.as_deref()).await?;
+    tidy::tidy(repository, &newest.about.system, Content::Dump, push.keep.checked(), newest_one.as_deref()).await?;
     if is_new { tidy::check(repository).await } else { Ok(()) }
 }
 

@@ -10,10 +10,12 @@ use tokio_util::sync::CancellationToken;
 use super::{dump::Name, error::Error};
 #[cfg(target_os = "linux")]
 use crate::restic::confine::confine;
-use crate::restic::{
-    command::{Access, Keep, Location, Password},
-    repository::Repository,
-    secret::Secret,
+use crate::{
+    platform::origin::origin,
+    restic::{
+        command::{Access, Keep, Location, Password, Secret},
+        repository::Repository,
+    },
 };
 
 /// The variable with the uid of a ClientAppBackup.
@@ -93,8 +95,8 @@ impl Command {
 #[derive(Args, Clone, Debug)]
 pub(super) struct Place {
     /// URL of the storage.
-    #[arg(long, env = "STORE_ENDPOINT", value_name = "URL")]
-    pub endpoint: Endpoint,
+    #[arg(long, env = "STORE_ENDPOINT", value_parser = origin, value_name = "URL")]
+    pub endpoint: String,
     #[arg(long, env = "STORE_BUCKET")]
     pub bucket: String,
     /// Path of the repository in the bucket.
@@ -141,7 +143,7 @@ impl Place {
             },
         };
         Ok(Location {
-            endpoint: self.endpoint.0.clone(),
+            endpoint: self.endpoint.clone(),
             bucket: self.bucket.clone(),
             path: self.prefix.0.clone(),
             region: self.region.clone(),
@@ -165,14 +167,14 @@ pub(super) struct PushArgs {
     pub place: Place,
     /// Directory with dumps.
     #[arg(long, env = "DUMPS", value_name = "DIR")]
-    dumps: PathBuf,
+    pub dumps: PathBuf,
     #[command(flatten)]
-    keep: KeepArgs,
+    pub keep: KeepArgs,
 }
 
 /// What to keep in the repository. If all are zero, everything is kept.
 #[derive(Args, Clone, Debug)]
-struct KeepArgs {
+pub(super) struct KeepArgs {
     /// Number of newest snapshots to keep.
     #[arg(long, env = "STORE_KEEP_LAST", default_value_t = 0, value_name = "N")]
     keep_last: u32,
@@ -199,10 +201,10 @@ pub(super) struct FetchArgs {
     pub place: Place,
     /// Name of the dump; `latest` is the newest with data.
     #[arg(value_name = "NAME", default_value = "latest", env = "STORE_DUMP")]
-    which: Which,
+    pub which: Which,
     /// Directory in which the dump's own directory is created.
     #[arg(long, env = "DUMPS", value_name = "DIR")]
-    into: PathBuf,
+    pub into: PathBuf,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -211,18 +213,18 @@ pub(super) struct ArchiveArgs {
     pub place: Place,
     /// Directory with a directory for each volume.
     #[arg(long, env = "VOLUMES", value_name = "DIR")]
-    volumes: PathBuf,
+    pub volumes: PathBuf,
     /// Identifies these volumes: newer archives of other volumes never replace an archive of these.
-    #[arg(long, env = "ARCHIVE_OF", value_name = "WORD")]
-    of: String,
+    #[arg(long, env = "ARCHIVE_OF", value_parser = host, value_name = "WORD")]
+    pub of: String,
     /// uid of the ClientAppBackup that this is for: `store forget` finds the archive by it.
     #[arg(long, env = BACKUP_UID, value_parser = uid, value_name = "UID")]
-    backup: Option<String>,
+    pub backup: Option<String>,
     /// File for the termination message: name, bytes and number of files.
     #[arg(long, env = "REPORT", value_name = "FILE")]
-    report: Option<PathBuf>,
+    pub report: Option<PathBuf>,
     #[command(flatten)]
-    keep: KeepArgs,
+    pub keep: KeepArgs,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -240,55 +242,21 @@ pub(super) struct ExtractArgs {
     pub place: Place,
     /// Name of the archive; `latest` is the newest with files.
     #[arg(value_name = "NAME", default_value = "latest", env = "STORE_DUMP")]
-    which: Which,
+    pub which: Which,
     /// Directory with a directory for each volume, empty unless --replace is given.
     #[arg(long, env = "VOLUMES", value_name = "DIR")]
-    volumes: PathBuf,
+    pub volumes: PathBuf,
     /// Identifies this restore: with an id that has restored the archive already, there is nothing to do, and a restore that was
     /// interrupted is continued only with its own id.
-    #[arg(long, env = "RESTORE_ID", value_name = "WORD", default_value = "by-hand")]
-    id: String,
+    #[arg(long, env = "RESTORE_ID", value_parser = uid, value_name = "WORD", default_value = "by-hand")]
+    pub id: String,
     /// Set what is in the volumes aside, into the directory `.clientapp-restore.former.<archive>` of each, once everything is
     /// unpacked and verified. Needs an id that no earlier restore had.
     #[arg(long, requires = "id")]
-    replace: bool,
+    pub replace: bool,
     /// File for the termination message: name, bytes and number of files.
     #[arg(long, env = "REPORT", value_name = "FILE")]
-    report: Option<PathBuf>,
-}
-
-#[derive(Debug)]
-pub(super) struct Archive {
-    pub volumes: PathBuf,
-    pub of: String,
-    /// uid of the ClientAppBackup that this is for.
-    pub backup: Option<String>,
     pub report: Option<PathBuf>,
-    /// `None`: everything is kept.
-    pub keep: Option<Keep>,
-}
-
-#[derive(Debug)]
-pub(super) struct Extract {
-    pub which: Which,
-    pub volumes: PathBuf,
-    pub id: String,
-    /// Whether files in the volumes are set aside, instead of refused.
-    pub replace: bool,
-    pub report: Option<PathBuf>,
-}
-
-#[derive(Debug)]
-pub(super) struct Push {
-    pub dumps: PathBuf,
-    /// `None`: everything is kept.
-    pub keep: Option<Keep>,
-}
-
-#[derive(Debug)]
-pub(super) struct Fetch {
-    pub which: Which,
-    pub into: PathBuf,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -298,47 +266,12 @@ pub(crate) enum Which {
 }
 
 impl KeepArgs {
-    fn checked(&self) -> Option<Keep> {
+    /// `None`: everything is kept.
+    pub(super) fn checked(&self) -> Option<Keep> {
         let Self { keep_last: last, keep_hourly: hourly, keep_daily: daily, .. } = *self;
         let Self { keep_weekly: weekly, keep_monthly: monthly, keep_yearly: yearly, .. } = *self;
         let keep = Keep { last, hourly, daily, weekly, monthly, yearly };
         (keep != Keep::default()).then_some(keep)
-    }
-}
-
-impl PushArgs {
-    pub(super) fn checked(&self) -> Push {
-        Push { dumps: self.dumps.clone(), keep: self.keep.checked() }
-    }
-}
-
-impl FetchArgs {
-    pub(super) fn checked(&self) -> Fetch {
-        Fetch { which: self.which.clone(), into: self.into.clone() }
-    }
-}
-
-impl ArchiveArgs {
-    pub(super) fn checked(&self) -> Result<Archive, Error> {
-        let ArchiveArgs { place: _, volumes, of, backup, report, keep } = self.clone();
-        match (1..=LONGEST).contains(&of.len()) {
-            true => Ok(Archive { volumes, of, backup, report, keep: keep.checked() }),
-            false => {
-                Err(Error::Settings(format!("ARCHIVE_OF (--of) has {} bytes: 1 to {LONGEST} are expected", of.len())))
-            }
-        }
-    }
-}
-
-impl ExtractArgs {
-    pub(super) fn checked(&self) -> Result<Extract, Error> {
-        let ExtractArgs { place: _, which, volumes, id, replace, report } = self.clone();
-        if !is_id(&id) {
-            return Err(Error::Settings(
-                "RESTORE_ID (--id): 1 to 64 letters, digits and hyphens are expected".to_owned(),
-            ));
-        }
-        Ok(Extract { which, volumes, id, replace, report })
     }
 }
 
@@ -387,25 +320,6 @@ impl FromStr for Which {
     }
 }
 
-/// Scheme, host and port of the storage. Credentials are refused.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Endpoint(pub String);
-
-impl FromStr for Endpoint {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Endpoint, Self::Err> {
-        let text = text.trim_end_matches('/');
-        let host = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
-        let fits =
-            |host: &str| !host.is_empty() && host.bytes().all(|c| c.is_ascii_alphanumeric() || b".-:[]".contains(&c));
-        match host {
-            Some(host) if fits(host) => Ok(Endpoint(text.to_owned())),
-            _ => Err("an http:// or https:// URL with only a host and a port is expected"),
-        }
-    }
-}
-
 /// Prefix of the names of all objects, without a slash at either end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Prefix(pub String);
@@ -424,11 +338,19 @@ impl FromStr for Prefix {
     }
 }
 
-/// A part of a tag: restic separates tags by commas.
+/// A part of a tag, or of the name of a directory: restic separates tags by commas.
 fn uid(text: &str) -> Result<String, &'static str> {
     match is_id(text) {
         true => Ok(text.to_owned()),
         false => Err("1 to 64 letters, digits and hyphens are expected"),
+    }
+}
+
+/// The host of a snapshot.
+fn host(text: &str) -> Result<String, String> {
+    match (1..=LONGEST).contains(&text.len()) {
+        true => Ok(text.to_owned()),
+        false => Err(format!("it has {} bytes: 1 to {LONGEST} are expected", text.len())),
     }
 }
 
@@ -468,23 +390,6 @@ mod tests {
                 Err(error) => error.to_string(),
             };
             assert!(found.starts_with(expected) && !found.contains("canary"), "{environment:?}: {found}");
-        }
-    }
-
-    #[test]
-    fn endpoints() {
-        for (text, fits) in [
-            ("https://s3.example.com", true),
-            ("http://minio.storage.svc:9000/", true),
-            ("http://[::1]:9000", true),
-            ("s3.example.com", false),
-            ("ftp://s3.example.com", false),
-            ("https://", false),
-            ("https://me:secret@s3.example.com", false),
-            ("https://s3.example.com/path", false),
-            ("https://s3.example.com?x=y", false),
-        ] {
-            assert_eq!(text.parse::<Endpoint>().is_ok(), fits, "{text}");
         }
     }
 
@@ -529,12 +434,7 @@ mod tests {
     #[test]
     fn what_identifies_volumes() {
         for (length, fits) in [(0, false), (1, true), (256, true), (257, false)] {
-            let of = "u".repeat(length);
-            let args = ["x", "--endpoint=http://s", "--bucket=b", "--prefix=p", "--volumes=/v"];
-            let mut command = ArchiveArgs::augment_args(clap::Command::new("x"));
-            let found = command.try_get_matches_from_mut(args.into_iter().chain([&*format!("--of={of}")])).unwrap();
-            let args = <ArchiveArgs as clap::FromArgMatches>::from_arg_matches(&found).unwrap();
-            assert_eq!(args.checked().is_ok(), fits, "{length}");
+            assert_eq!(host(&"u".repeat(length)).is_ok(), fits, "{length}");
         }
     }
 }

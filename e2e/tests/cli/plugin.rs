@@ -213,7 +213,7 @@ fn what_needs_no_cluster() {
     plugin(None, &["create"]).failed(2, "<NAME>");
     plugin(None, &["create", "acme"]).failed(2, "--hostname");
     plugin(None, &["wait", "acme", "--for", "Ready"]).failed(2, "condition=TYPE");
-    plugin(None, &["status", "acme", "-o", "xml"]).failed(2, "expected table, wide, name, json or yaml");
+    plugin(None, &["status", "acme", "-o", "xml"]).failed(2, "[possible values: table, wide, name, json, yaml]");
     // The same binary prints the same under its own name.
     let own = command(operator::binary().unwrap(), None, &["kubectl", "approve-deletions", "--help"]).output().unwrap();
     Answer::from(own).prints(&["--all-namespaces"]);

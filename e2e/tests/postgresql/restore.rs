@@ -175,13 +175,13 @@ async fn a_drill_restores_the_latest_dump_and_says_so() {
     // A failed drill casts doubt on the dumps, but the database keeps serving. There is no pod while the quota exists.
     tenant.quota("full", json!({"hard": {"requests.storage": "1"}})).await;
     drill("db-drill-202602010500", "2026-02-01T05:00:00Z", "Failed").await;
-    let why = "dump 20260131T030000Z-x is damaged; see `kubectl logs job/db-drill-202602010500`";
+    let why = "dump 20260131T030000Z-x is damaged; see `kubectl logs job/db-drill-202602010500 -n pg-drill`";
     let doubted = |status: &PostgresqlStatus| {
         has(status, "BackedUp", "False", "DrillFailed")
             && conditions::find(&status.conditions, "BackedUp").is_some_and(|told| told.message.contains(why))
     };
     let status = status(&tenant, "db", "in doubt", doubted).await;
     assert_eq!(status.phase, Some(Phase::Up));
-    let sentence = "the latest dump was not restored: dump 20260131T030000Z-x is damaged; see `kubectl logs job/db-drill-202602010500`";
+    let sentence = "the latest dump was not restored: dump 20260131T030000Z-x is damaged; see `kubectl logs job/db-drill-202602010500 -n pg-drill`";
     tenant.events_with("db", "DrillFailed", sentence).await;
 }

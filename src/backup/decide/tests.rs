@@ -1,4 +1,3 @@
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::*;
@@ -9,15 +8,11 @@ use crate::{
         conditions::State,
         percona::{PerconaPGBackupSpec, PerconaPGCluster, READY_FOR_BACKUP},
     },
-    platform::{job::JobProgress, operator_image::OperatorImage},
+    platform::{fake::of, job::JobProgress, operator_image::OperatorImage},
 };
 
 const UID: &str = "5f0c2c0e-8a53-4d27-9d19-0a6c9b1f3e11";
 const ME: Me<'_> = Me { uid: UID, name: "b" };
-
-fn of<K: DeserializeOwned>(value: Value) -> K {
-    serde_json::from_value(value).unwrap()
-}
 
 fn now() -> Timestamp {
     "2026-01-31T04:00:00Z".parse().unwrap()
@@ -440,7 +435,7 @@ fn a_job_in_which_nothing_runs_is_ended() {
             ended(),
             Some(false),
             "Failed",
-            "Job acme-files-1 has failed: nothing ran for 15 minutes: no node fits; see `kubectl logs job/acme-files-1`",
+            "Job acme-files-1 has failed: nothing ran for 15 minutes: no node fits; see `kubectl logs job/acme-files-1 -n ns`",
         ),
     ] {
         let job = ArchiveJob {

@@ -1,7 +1,7 @@
 //! Creates the ClientAppBackups that are due by schedule or that an upgrade waits for, and deletes old ones. An **effect**.
 
 use jiff::SignedDuration;
-use k8s_openapi::{api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Api, Resource as _, ResourceExt as _, api::TypeMeta};
 
 use crate::{
@@ -16,12 +16,7 @@ use crate::{
     },
     deletion::recreatable,
     platform::{
-        api::create_if_absent,
-        clock,
-        error::api_sentence,
-        events::publish_by,
-        password::{generated, of_repository},
-        watch::controller_uid,
+        api::create_if_absent, clock, error::api_sentence, password::create_of_repository, watch::controller_uid,
     },
 };
 
@@ -55,16 +50,10 @@ pub(crate) async fn create(ctx: &Ctx, app: &App<'_>, name: &str) -> Result<(), E
     Ok(())
 }
 
-/// Creates the Secret with the password of the repository of the app's files, and tells users to keep a copy. An existing one is never
-/// changed.
+/// Creates the Secret with the password of the repository of the app's files.
 pub(crate) async fn create_password(ctx: &Ctx, app: &App<'_>, secret: &StorePasswordSecret) -> Result<(), Error> {
-    let (namespace, name) = (&app.key.namespace, &secret.name);
-    let secrets: Api<Secret> = Api::namespaced(ctx.client.clone(), namespace);
-    let created = create_if_absent(&secrets, None, &of_repository(namespace, secret.clone())).await;
-    if created.map_err(Error::api(format!("create Secret {namespace}/{name}")))?.is_some() {
-        publish_by(&ctx.recorder, &app.reference(), &[generated(name)]).await;
-    }
-    Ok(())
+    let created = create_of_repository(&ctx.client, &ctx.recorder, &app.reference(), None, secret).await;
+    created.map_err(Error::api(format!("create Secret {}/{}", app.key.namespace, secret.name)))
 }
 
 /// Creates the ClientAppBackup of the database that an upgrade waits for, unless it exists; it goes with the app, the backup stays.

@@ -2,12 +2,10 @@
 //! write.
 //! An index that follows the watch, so that no reconcile has to go through all apps.
 
-use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use jiff::Timestamp;
+use parking_lot::Mutex;
 
 use crate::{
     crd::{
@@ -158,10 +156,6 @@ impl HostnameIndex {
 }
 
 impl Hostnames {
-    fn lock(&self) -> MutexGuard<'_, HostnameIndex> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Updates what an app claims. Returns the apps that wait for one of its hosts, and the app itself when it begins to wait:
     /// a host that was freed before its status told so has woken no app.
     pub(crate) fn seen(&self, app: &Guard<ClientApp>) -> Vec<Key> {
@@ -175,7 +169,7 @@ impl Hostnames {
         let uid = app.metadata.uid.clone().unwrap_or_default();
         let created = app.metadata.creation_timestamp.as_ref().map(|time| time.0);
         let key = key_of(app);
-        let mut index = self.lock();
+        let mut index = self.0.lock();
         let former = index.apps.get(&key).cloned().unwrap_or_default();
         let before = Some(&former).filter(|before| before.uid == uid);
         let written = before.map(|before| before.written.clone()).unwrap_or_default();
@@ -194,21 +188,21 @@ impl Hostnames {
 
     /// Records that all existing apps were [`seen`](Hostnames::seen).
     pub(crate) fn listed(&self) {
-        self.lock().is_listed = true;
+        self.0.lock().is_listed = true;
     }
 
     pub(crate) fn gone(&self, key: &Key) {
-        self.lock().put(key, None);
+        self.0.lock().put(key, None);
     }
 
     /// Returns the apps that wait for a host that another app holds.
     pub(crate) fn waiters(&self) -> Vec<Key> {
-        self.lock().waiters.iter().cloned().collect()
+        self.0.lock().waiters.iter().cloned().collect()
     }
 
     /// Returns the other ClientApp that holds a host: the first that claimed it.
     pub(crate) fn holder(&self, host: &str, uid: &str, key: &Key) -> Option<Key> {
-        self.lock().holder(host, uid, key)
+        self.0.lock().holder(host, uid, key)
     }
 
     /// Claims a host that helm is about to write into an Ingress or route of this app's release. An app that only claims a host
@@ -217,7 +211,7 @@ impl Hostnames {
     /// # Errors
     /// The ClientApp that holds it.
     pub(crate) fn claim(&self, host: &str, uid: &str, key: &Key) -> Result<(), Key> {
-        let mut index = self.lock();
+        let mut index = self.0.lock();
         if let Some(holder) = index.holder(host, uid, key) {
             return Err(holder);
         }
@@ -230,7 +224,7 @@ impl Hostnames {
 
     /// Records what helm wrote: the release has these hosts, whether or not the watch shows that yet.
     pub(crate) fn settled(&self, key: &Key, hosts: &[String]) {
-        let mut index = self.lock();
+        let mut index = self.0.lock();
         if let Some(mut claims) = index.apps.get(key).filter(|claims| !claims.written.is_empty()).cloned() {
             claims.written.clear();
             claims.carried = hosts.iter().cloned().collect();
@@ -307,7 +301,7 @@ mod tests {
             hostnames.seen(&app("new", "b.example.org", LATE, json!({})));
             assert_eq!(holder("old", "a.example.com"), None);
         }
-        assert!(hostnames.lock().wildcards.is_empty());
+        assert!(hostnames.0.lock().wildcards.is_empty());
     }
 
     #[test]

@@ -1,12 +1,10 @@
 //! Holds what the operator remembers between reconciles. All of it may be lost at any time: it only saves work, and decisions that
 //! depend on it alone keep data.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::HashMap, sync::Arc};
 
 use kube::api::ApiResource;
+use parking_lot::Mutex;
 
 use crate::{
     clientapp::{
@@ -78,34 +76,30 @@ pub(crate) struct Memory {
 impl Memory {
     /// Returns what is remembered of an app; nothing, if it is not known.
     pub(crate) fn read<T: Default>(&self, app: &Key, read: impl FnOnce(&PerApp) -> T) -> T {
-        self.apps().get(app).map(read).unwrap_or_default()
+        self.apps.lock().get(app).map(read).unwrap_or_default()
     }
 
     /// Remembers something of an app.
     pub(crate) fn put(&self, app: &Key, change: impl FnOnce(&mut PerApp)) {
-        change(self.apps().entry(app.clone()).or_default());
+        change(self.apps.lock().entry(app.clone()).or_default());
     }
 
     /// Drops something, if the app is known.
     pub(crate) fn drop(&self, app: &Key, change: impl FnOnce(&mut PerApp)) {
-        if let Some(known) = self.apps().get_mut(app) {
+        if let Some(known) = self.apps.lock().get_mut(app) {
             change(known);
         }
     }
 
     /// Returns the apps of which this is true.
     pub(crate) fn having(&self, is_meant: impl Fn(&PerApp) -> bool) -> Vec<Key> {
-        self.apps().iter().filter(|(_, app)| is_meant(app)).map(|(key, _)| key.clone()).collect()
+        self.apps.lock().iter().filter(|(_, app)| is_meant(app)).map(|(key, _)| key.clone()).collect()
     }
 
     /// Forgets an app that is gone.
     pub(crate) fn forget(&self, app: &Key) {
-        self.apps().remove(app);
+        self.apps.lock().remove(app);
         self.recently_created.forget(app);
         self.statuses.forget(app);
-    }
-
-    fn apps(&self) -> MutexGuard<'_, HashMap<Key, PerApp>> {
-        self.apps.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,6 +1,6 @@
 //! Values from Secrets and ConfigMaps, **pure**: what the objects in `spec.valuesFrom` amount to.
 
-use std::{collections::BTreeMap, fmt, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc};
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
@@ -60,14 +60,9 @@ impl Default for Sources {
 }
 
 /// A secret text that goes into digests. It does not print.
-#[derive(Clone, Default)]
+#[derive(Clone, derive_more::Debug, Default)]
+#[debug("…")]
 pub(crate) struct Salt(pub Arc<str>);
-
-impl fmt::Debug for Salt {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("…")
-    }
-}
 
 /// Holds what was read: another account, other references, or another version of an object may give other values.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,7 +75,8 @@ pub(crate) struct SourceVersions {
 }
 
 /// The values from one object. Those of a Secret do not print.
-#[derive(Clone, PartialEq)]
+#[derive(Clone, derive_more::Debug, PartialEq)]
+#[debug("{origin}")]
 pub(crate) struct Layer {
     /// Object and key, for messages.
     pub origin: String,
@@ -108,12 +104,6 @@ impl Layer {
             mask(&mut layer.values);
         }
         layer
-    }
-}
-
-impl fmt::Debug for Layer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.origin)
     }
 }
 

@@ -3,7 +3,6 @@
 use std::{
     borrow::Cow,
     collections::{BTreeSet, HashSet},
-    fmt,
     ops::{Bound::Included, Range},
     sync::Arc,
 };
@@ -37,7 +36,8 @@ const LENIENT: GeneralPurpose = GeneralPurpose::new(
 /// Holds the texts, in the forms in which helm, a chart or the API server may quote them. They do not print.
 ///
 /// They are in order, so that the one with which a text begins is found without a look at each of them.
-#[derive(Clone, Default, PartialEq, Eq)]
+#[derive(Clone, derive_more::Debug, Default, PartialEq, Eq)]
+#[debug("…")]
 pub struct Redactor(Arc<BTreeSet<Vec<u8>>>);
 
 impl Redactor {
@@ -202,12 +202,6 @@ fn parts_of_base64(text: &str) -> impl Iterator<Item = String> {
         let part = STANDARD_NO_PAD.encode(&bytes).get(partly..bytes.len() * 8 / 6)?.to_owned();
         (part.len() >= SHORTEST_PART).then_some(part)
     })
-}
-
-impl fmt::Debug for Redactor {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("…")
-    }
 }
 
 #[cfg(test)]

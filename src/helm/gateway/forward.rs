@@ -82,7 +82,7 @@ pub(super) async fn forward(
     };
     // Writes to Helm's storage are not recorded: the operator reads the storage itself, and helm sends it as protobuf.
     let write = object.filter(|object| object.writes() && !object.is_storage());
-    let write = write.map(|object| (run.record().begin(), object.clone()));
+    let write = write.map(|object| (run.record.lock().begin(), object.clone()));
     if !run.lead.is_held() {
         return refusal_response(StatusCode::FORBIDDEN, NOT_LEADING);
     }
@@ -124,7 +124,7 @@ async fn review_revision(run: &Arc<Run>, body: Bytes) -> Result<Bytes, Response>
     match spawn_blocking(review).await.unwrap_or_else(|_| Err("reading it has panicked".to_owned())) {
         Ok(None) => Ok(body),
         Ok(Some(refusal)) => {
-            run.record().refuses(refusal.clone());
+            run.record.lock().refuses(refusal.clone());
             Err(forbidden(run, &refusal))
         }
         Err(problem) => {
@@ -154,7 +154,7 @@ fn from_upstream(
     if let Some((number, _)) = &write
         && status.is_client_error()
     {
-        run.record().refused(*number);
+        run.record.lock().refused(*number);
     }
     let write = write.filter(|_| status.is_success());
     let watches = object.is_some_and(|object| object.verb == "watch");
@@ -184,7 +184,7 @@ fn recording_stream(
             Some(Err(error)) => return Some((Err(error), (body, kept, run, None))),
             None => {
                 if let Some((number, object)) = write {
-                    run.record().answered(number, &object, &kept);
+                    run.record.lock().answered(number, &object, &kept);
                 }
                 return None;
             }

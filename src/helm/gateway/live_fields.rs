@@ -69,7 +69,7 @@ pub(super) async fn preserve(
     match field {
         Field::Size => {
             let Some((wanted, has)) = wanted.and_then(|wanted| smaller(wanted, there)) else { return Ok(body) };
-            run.record().keeps(KeptSize { claim: object.name.clone(), requested: wanted, has });
+            run.record.lock().keeps(KeptSize { claim: object.name.clone(), requested: wanted, has });
             requested["spec"]["resources"]["requests"]["storage"].clone_from(there);
         }
         Field::Replicas => {

@@ -1,9 +1,8 @@
 //! Represents a helm run in the gateway: its rights, its record and its end.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
 use axum::http::Response;
 use kube::client::Body;
+use parking_lot::Mutex;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
@@ -74,9 +73,5 @@ impl Run {
             }
         });
         sent.await.unwrap_or_else(|error| Err(error.to_string()))
-    }
-
-    pub(super) fn record(&self) -> MutexGuard<'_, Record> {
-        self.record.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -526,7 +526,7 @@ async fn what_was_written_is_known() {
     assert_eq!(bed.get(&session, &format!("{IN_TENANT}/configmaps/read")).await, 200);
     let deleted = bed.ask(&session.authorization, "DELETE", &format!("{IN_TENANT}/configmaps/u3"), "").await.0;
     assert_eq!(deleted, 200);
-    let recorded = session.run.record().recorded();
+    let recorded = session.run.record.lock().recorded();
     assert!(!recorded.uncertain);
     let written =
         recorded.written.iter().map(|WrittenObject { metadata, .. }| (&*metadata.uid, &*metadata.resource_version));
@@ -699,7 +699,7 @@ async fn a_revision_is_reviewed_before_it_is_stored() {
         assert!(!bed.has_reached());
         // Only a verdict holds until the spec changes.
         let verdict = (code == 403).then(|| refusal.to_owned());
-        assert_eq!(session.run.record().recorded().refused, verdict);
+        assert_eq!(session.run.record.lock().recorded().refused, verdict);
     }
     assert_eq!(bed.ask(&session.authorization, "POST", &path, &stored("good")).await.0, 200);
     assert!(bed.has_reached());

@@ -14,7 +14,7 @@ struct Told(Mutex<Vec<String>>);
 
 impl Told {
     fn note(&self, note: String) {
-        self.0.lock().unwrap().push(note);
+        self.0.lock().push(note);
     }
 }
 
@@ -91,7 +91,7 @@ async fn a_reconcile_that_panics_holds_up_no_other_and_waits_for_its_time() {
     assert_eq!(driver.reconcile(&object("other", 1)).await, never);
     assert_ne!(driver.reconcile(&object("panics", 2)).await, never);
     let reconciled = ["reconcile a/panics", "reconcile a/other", "reconcile a/panics"];
-    assert_eq!(*driver.kind.0.lock().unwrap(), reconciled);
+    assert_eq!(*driver.kind.0.lock(), reconciled);
 }
 
 #[tokio::test]
@@ -108,7 +108,7 @@ async fn failures_are_counted_until_what_was_begun_has_succeeded() {
         driver.reconcile(&serde_json::from_value(object).unwrap()).await;
         assert_eq!(driver.backoff.has_failed(&key, &attempt), counted, "{name}");
     }
-    assert_eq!(*driver.kind.0.lock().unwrap(), ["reconcile a/begins", "reconcile a/succeeds"]);
+    assert_eq!(*driver.kind.0.lock(), ["reconcile a/begins", "reconcile a/succeeds"]);
 }
 
 #[test]
@@ -140,8 +140,8 @@ fn what_is_gone_is_told_before_the_list_that_tells_it_and_a_list_that_breaks_off
     }
     let relisted = ["listed", "gone a/anew", "delete a/anew", "listed"];
     let changed = ["apply a/new", "gone a/stays", "delete a/stays"];
-    assert_eq!(*driver.kind.0.lock().unwrap(), [&relisted[..], &changed].concat());
-    assert_eq!(*objects.names(), [Key::new("a", "anew"), Key::new("a", "new")].into());
+    assert_eq!(*driver.kind.0.lock(), [&relisted[..], &changed].concat());
+    assert_eq!(*objects.names.lock(), [Key::new("a", "anew"), Key::new("a", "new")].into());
 }
 
 #[test]
@@ -161,8 +161,8 @@ fn what_panics_when_it_is_told_of_an_object_is_told_of_the_next() {
     }
     let gone = ["gone a/panics", "delete a/panics"];
     let expected = [&["listed"], &gone[..], &["listed", "apply a/panics"], &gone, &["apply a/other"]].concat();
-    assert_eq!(*driver.kind.0.lock().unwrap(), expected);
-    assert_eq!(*objects.names(), [Key::new("a", "other")].into());
+    assert_eq!(*driver.kind.0.lock(), expected);
+    assert_eq!(*objects.names.lock(), [Key::new("a", "other")].into());
     // If it is unclear whether the operator wrote a change, the object is reconciled.
     assert_eq!((driver.is_own_write(&object("panics")), driver.is_own_write(&object("other"))), (false, true));
 }
@@ -173,7 +173,7 @@ fn a_change_in_a_namespace_asks_only_what_is_there() {
     for (namespace, name) in [("a", "x"), ("b", "x"), ("b", "y"), ("b-c", "x")] {
         let object = json!({"metadata": {"namespace": namespace, "name": name}, "spec": {"hostname": "x.example"}});
         let object: Guard<ClientApp> = serde_json::from_value(object).unwrap();
-        objects.names().insert(key_of(&object));
+        objects.names.lock().insert(key_of(&object));
         writer.apply_watcher_event(&Event::Apply(object));
     }
     let asked = RefCell::new(Vec::new());

@@ -2,14 +2,15 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::{
+    platform::fake::of,
     plugin::tests::flags,
-    restore::percona::tests::{backups, cluster, now, read},
+    restore::percona::tests::{backups, cluster, now},
 };
 
 #[test]
 fn whether_a_backup_would_be_carried_out() {
-    let of = |cluster: Value| no_backup("acme", &read(cluster), &flags("ns"));
-    assert_eq!(of(cluster()), None);
+    let why = |cluster: Value| no_backup("acme", &of(cluster), &flags("ns"));
+    assert_eq!(why(cluster()), None);
     let (mut none, mut early, mut restoring) = (cluster(), cluster(), cluster());
     none["spec"]["backups"]["enabled"] = json!(false);
     early["status"]["conditions"][0]["status"] = json!("False");
@@ -19,15 +20,15 @@ fn whether_a_backup_would_be_carried_out() {
         (early, "is not ready for a backup"),
         (restoring, "is being restored"),
     ] {
-        let problem = of(cluster).unwrap();
+        let problem = why(cluster).unwrap();
         assert!(problem.contains(words), "{problem}");
     }
 }
 
 #[test]
 fn the_backups_and_how_far_they_reach() {
-    let list: Vec<PerconaPGBackup> = backups().into_iter().map(read).collect();
-    let text = render(&read(cluster()), (&list, &[]), None, now());
+    let list: Vec<PerconaPGBackup> = backups().into_iter().map(of).collect();
+    let text = render(&of(cluster()), (&list, &[]), None, now());
     insta::assert_snapshot!(anstream::adapter::strip_str(&text).to_string());
-    assert_eq!(render(&read(cluster()), (&[], &[]), None, now()), "");
+    assert_eq!(render(&of(cluster()), (&[], &[]), None, now()), "");
 }

@@ -10,11 +10,7 @@ use serde_json::json;
 use super::apply::{MANAGER, settled};
 use crate::{
     crd::StorePasswordSecret,
-    platform::{
-        api::create_if_absent,
-        events::publish_by,
-        password::{generated as password_generated, of_repository},
-    },
+    platform::{api::create_if_absent, events::publish_by, password::create_of_repository},
     postgresql::{
         context::{PostgresqlContext, PostgresqlObject},
         decide::PasswordOrigin,
@@ -64,19 +60,15 @@ pub(crate) async fn create(ctx: &PostgresqlContext, secret: Secret) -> Result<()
     created.map(|_| ()).map_err(Error::api(format!("create Secret {namespace}/{name}")))
 }
 
-/// Creates the Secret with the password of the repository of dumps, and tells users to keep a copy. An existing one is never changed.
+/// Creates the Secret with the password of the repository of dumps.
 pub(super) async fn create_repository_password(
     ctx: &PostgresqlContext,
     postgres: &PostgresqlObject<'_>,
     secret: &StorePasswordSecret,
 ) -> Result<(), Error> {
-    let (namespace, name) = (&postgres.key.namespace, &secret.name);
-    let api: Api<Secret> = Api::namespaced(ctx.client.clone(), namespace);
-    let created = create_if_absent(&api, Some(MANAGER), &of_repository(namespace, secret.clone())).await;
-    if created.map_err(Error::api(format!("create Secret {namespace}/{name}")))?.is_some() {
-        publish_by(&ctx.recorder, &postgres.reference(), &[password_generated(name)]).await;
-    }
-    Ok(())
+    let reference = postgres.reference();
+    let created = create_of_repository(&ctx.client, &ctx.recorder, &reference, Some(MANAGER), secret).await;
+    created.map_err(Error::api(format!("create Secret {}/{}", postgres.key.namespace, secret.name)))
 }
 
 pub(super) async fn apply_client_secret(

@@ -138,7 +138,8 @@ fn results(desired: &Desired, observed: &ObservedPostgresql) -> Option<BackupSum
         let idle = not_started.as_deref().filter(|_| !succeeded);
         let message = idle.or_else(|| job_message(&observed.pods, name, *succeeded));
         if *is_drill {
-            add_drill(summary.drill.get_or_insert_default(), name, *succeeded, ended, message);
+            let job = (desired.key.namespace.as_str(), name.as_str());
+            add_drill(summary.drill.get_or_insert_default(), job, *succeeded, ended, message);
             continue;
         }
         let last = if *succeeded { &mut summary.last_success } else { &mut summary.last_failure };
@@ -232,7 +233,7 @@ fn parse_dump(line: &str) -> Option<Dump> {
 }
 
 /// Adds the result of a drill to the record. Its pod may show later than the Job.
-fn add_drill(drill: &mut Drill, job: &str, succeeded: bool, ended: &Time, message: Option<&str>) {
+fn add_drill(drill: &mut Drill, (namespace, job): (&str, &str), succeeded: bool, ended: &Time, message: Option<&str>) {
     let last = if succeeded { &mut drill.last_success } else { &mut drill.last_failure };
     if last.as_ref().is_some_and(|last| last.0 > ended.0) {
         return;
@@ -248,7 +249,7 @@ fn add_drill(drill: &mut Drill, job: &str, succeeded: bool, ended: &Time, messag
         drill.tables = words.next().and_then(|tables| tables.parse().ok());
     } else if !succeeded && (is_new || message.is_some()) {
         let why = message.unwrap_or("the latest dump cannot be restored");
-        drill.message = Some(format!("{why}; see `kubectl logs job/{job}`"));
+        drill.message = Some(format!("{why}; see `kubectl logs job/{job} -n {namespace}`"));
     }
 }
 

@@ -93,7 +93,7 @@ fn optional_file(volume: &str, secret: &str, key: &str, file: &str) -> Value {
 }
 
 /// Returns the environment by which a container of the operator's image reaches the repository at a path of a bucket.
-fn access(bucket: &Bucket, prefix: &str, image: &OperatorImage) -> Vec<Value> {
+pub(crate) fn access(bucket: &Bucket, prefix: &str, image: &OperatorImage) -> Vec<Value> {
     let Bucket { endpoint, bucket, region, credentials_secret: credentials, ca_secret: ca, password_secret } = bucket;
     let mut env = vec![
         variable("STORE_ENDPOINT", endpoint),

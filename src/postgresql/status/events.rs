@@ -10,10 +10,14 @@ use crate::{
 };
 
 /// Returns the events for a change of status: transitions of Ready, and the results of restores, dumps and drills. **Pure.**
-pub(crate) fn transitions(before: &PostgresqlStatus, after: &PostgresqlStatus) -> Vec<Note> {
+pub(crate) fn transitions(namespace: &str, before: &PostgresqlStatus, after: &PostgresqlStatus) -> Vec<Note> {
     let turn = ready_transition("Reconcile", &before.conditions, &after.conditions);
-    let of_dumps =
-        [restored(before, after), dumped(before, after), dump_failed(before, after), drill_failed(before, after)];
+    let of_dumps = [
+        restored(before, after),
+        dumped(before, after),
+        dump_failed(namespace, before, after),
+        drill_failed(before, after),
+    ];
     turn.into_iter().chain(of_dumps.into_iter().flatten()).collect()
 }
 
@@ -36,16 +40,17 @@ fn drill_failed(before: &PostgresqlStatus, after: &PostgresqlStatus) -> Option<N
 }
 
 /// Tells of a failed dump by schedule, since no user waits for one and sees that it failed.
-fn dump_failed(before: &PostgresqlStatus, after: &PostgresqlStatus) -> Option<Note> {
+fn dump_failed(namespace: &str, before: &PostgresqlStatus, after: &PostgresqlStatus) -> Option<Note> {
     let [then, now] = [before, after].map(|status| status.backup.as_ref().and_then(|backup| backup.failed_job.clone()));
     let job = now.filter(|job| then.as_ref() != Some(job))?;
     // Reported with the request instead.
     let asked_for = after.dump.as_ref().is_some_and(|dump| dump.job == job);
     let why = after.backup.as_ref().and_then(|backup| backup.failure.as_ref());
     let message = match why {
-        Some(why) => format!("Job {job} has failed: {why}: see `kubectl logs job/{job}`"),
-        None => format!("Job {job} has failed, and there is no dump of that time: see `kubectl logs job/{job}`"),
+        Some(why) => format!("Job {job} has failed: {why}"),
+        None => format!("Job {job} has failed, and there is no dump of that time"),
     };
+    let message = format!("{message}: see `kubectl logs job/{job} -n {namespace}`");
     (!asked_for).then(|| Note::warning(format!("Dump {job}"), Reason::DumpFailed, message))
 }
 

@@ -113,7 +113,7 @@ fn a_failed_scheduled_dump_is_published_once() {
         (with(Some("a")), with(Some("b")), true),
         (with(Some("a")), with(None), false),
     ] {
-        let notes = transitions(&before, &after);
+        let notes = transitions("ns", &before, &after);
         assert_eq!(notes.iter().any(|note| note.warning && note.reason == "DumpFailed"), told);
     }
 }
@@ -170,7 +170,7 @@ fn a_failed_drill_is_published_once_and_lowers_backed_up() {
         ("no other since", of_drill(Some(1), Some(2)), of_drill(Some(1), Some(2)), false, "DrillFailed"),
         ("the next succeeds", of_drill(Some(1), Some(2)), of_drill(Some(3), Some(2)), false, "Dumped"),
     ] {
-        let notes = transitions(&before, &after);
+        let notes = transitions("ns", &before, &after);
         assert_eq!(notes.iter().any(|note| note.warning && note.reason == "DrillFailed"), told, "{what}");
         assert_eq!(backed_up(&after, None, Timestamp::UNIX_EPOCH).reason, reason, "{what}");
     }
@@ -264,7 +264,7 @@ fn the_result_of_a_dump_is_published_once() {
         (failed(), failed(), None),
         (failed(), running(), None),
     ] {
-        let notes = transitions(&before, &after);
+        let notes = transitions("ns", &before, &after);
         let notes: Vec<_> = notes
             .iter()
             .map(|note| (note.warning, note.reason.as_str(), note.action.as_str(), note.message.as_str()))

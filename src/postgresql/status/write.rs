@@ -25,7 +25,8 @@ pub(crate) async fn write(
         true => Error::Gone(postgres.key.clone()),
         false => Error::api(format!("write the status of Postgresql {}", postgres.key))(error),
     })?;
-    publish_by(&ctx.recorder, &postgres.reference(), &transitions(&postgres.recorded_status, status)).await;
+    let notes = transitions(&postgres.key.namespace, &postgres.recorded_status, status);
+    publish_by(&ctx.recorder, &postgres.reference(), &notes).await;
     verified::record(&ctx.client, postgres.key, &postgres.recorded_status, status).await;
     Ok(())
 }

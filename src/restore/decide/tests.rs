@@ -1,23 +1,18 @@
 mod into;
 
 use jiff::SignedDuration;
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::*;
 use crate::{
     backup::{archive_job::Volume, observed::ArchiveJob},
     crd::ClientAppBackup,
-    platform::{job::JobProgress, operator_image::OperatorImage},
+    platform::{fake::of, job::JobProgress, operator_image::OperatorImage},
 };
 
 const ME: Me<'_> = Me { uid: "5f0c2c0e-8a53-4d27-9d19-0a6c9b1f3e11", name: "back" };
 const DUMP: &str = "20260131T030000Z-x7k2p";
 const ARCHIVE: &str = "20260131T033000Z-20543f14";
-
-fn of<K: DeserializeOwned>(value: Value) -> K {
-    serde_json::from_value(value).unwrap()
-}
 
 fn merged(mut whole: Value, more: Value) -> Value {
     merge(&mut whole, more);
@@ -277,7 +272,7 @@ fn the_files_are_replaced_while_no_pod_has_them() {
             "Running RestoreRunning",
             "pod acme-0 still has a volume",
         ),
-        ("approval", with(app(manual), used), "Running RestoreRunning", "kubectl clientapp approve acme"),
+        ("approval", with(app(manual), used), "Running RestoreRunning", "kubectl clientapp approve acme -n ns"),
         ("no pod is left", with(app(stopped()), known()), create.as_str(), "replaces the files"),
         (
             "no volumes",
@@ -296,7 +291,7 @@ fn the_files_are_replaced_while_no_pod_has_them() {
             "it has failed",
             with(app(stopped()), ended(Some(false), "no file was moved: no room")),
             "Failed RestoreUnsuccessful",
-            "no room; see `kubectl logs job/acme-files-r5f0c2c0e8a`; the files are as they were",
+            "no room; see `kubectl logs job/acme-files-r5f0c2c0e8a -n ns`; the files are as they were",
         ),
         (
             "half of the files are moved",

@@ -1,11 +1,7 @@
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::*;
-
-pub(crate) fn read<K: DeserializeOwned>(object: Value) -> K {
-    serde_json::from_value(object).unwrap()
-}
+use crate::platform::fake::of;
 
 pub(crate) fn now() -> Timestamp {
     "2026-01-31T12:00:00Z".parse().unwrap()
@@ -49,8 +45,7 @@ pub(crate) fn backups() -> Vec<Value> {
 }
 
 fn may(cluster: Value, backups: Vec<Value>, restores: Value, flags: &[&str]) -> Result<(String, Vec<String>), String> {
-    let seen =
-        Seen { cluster: read(cluster), backups: backups.into_iter().map(read).collect(), restores: read(restores) };
+    let seen = Seen { cluster: of(cluster), backups: backups.into_iter().map(of).collect(), restores: of(restores) };
     let value = |flag: &str| Some(flags[flags.iter().position(|given| *given == flag)? + 1]);
     let time = value("--time").map(|time| time.parse().unwrap());
     let wanted = (value("--from").unwrap_or(LATEST), time);
@@ -159,7 +154,7 @@ fn what_an_earlier_restore_has_undone_is_no_base_and_no_target() {
     let mut later = backup("later", "repo2", "Succeeded", "2026-01-31T10:00:00Z");
     later["status"]["latestRestorableTime"] = json!("2026-01-31 11:30:00.000000+0000");
     let with_later = || [backups(), vec![later.clone()]].concat();
-    let of = |backups: Vec<Value>, options: &Value, flags: &[&str]| {
+    let chosen = |backups: Vec<Value>, options: &Value, flags: &[&str]| {
         may(cluster(), backups, restored(options.clone()), flags).map(|(_, options)| options.last().cloned())
     };
     let to_first = json!(["--type=immediate", "--set=label-of-first"]);
@@ -197,14 +192,14 @@ fn what_an_earlier_restore_has_undone_is_no_base_and_no_target() {
         ),
         ("with --from, what is undone as well", backups(), &to_time, &["--from", "newest"], Ok("newest")),
     ] {
-        match (of(backups, options, flags), base) {
+        match (chosen(backups, options, flags), base) {
             (Ok(set), Ok(base)) => assert_eq!(set, Some(format!("--set=label-of-{base}")), "{what}"),
             (Err(problem), Err(words)) => assert!(problem.contains(words), "{what}: {problem}"),
             (said, _) => panic!("{what}: {said:?}"),
         }
     }
-    let list: Vec<PerconaPGBackup> = with_later().into_iter().map(read).collect();
-    let Reach { ranges, .. } = reach(&read(cluster()), &list, &read::<Vec<PerconaPGRestore>>(restored(to_time)), now());
+    let list: Vec<PerconaPGBackup> = with_later().into_iter().map(of).collect();
+    let Reach { ranges, .. } = reach(&of(cluster()), &list, &of::<Vec<PerconaPGRestore>>(restored(to_time)), now());
     let text = |(from, to): &(Timestamp, Timestamp)| format!("{from} to {to}");
     assert_eq!(
         ranges.iter().map(text).collect::<Vec<_>>(),
@@ -233,10 +228,10 @@ fn a_restore_that_brings_back_what_another_has_undone() {
 fn a_backup_of_an_earlier_cluster_of_the_name_is_not_usable() {
     let mut again = cluster();
     again["metadata"]["creationTimestamp"] = json!("2026-01-31T01:00:00Z");
-    let of = |flags: &[&str]| may(again.clone(), backups(), json!([]), flags);
-    let problem = of(&["--from", "old"]).unwrap_err();
+    let chosen = |flags: &[&str]| may(again.clone(), backups(), json!([]), flags);
+    let problem = chosen(&["--from", "old"]).unwrap_err();
     assert!(problem.contains("backup old is older than PerconaPGCluster acme-pg"), "{problem}");
-    assert_eq!(of(&["--from", "first"]).unwrap().0, "repo2");
+    assert_eq!(chosen(&["--from", "first"]).unwrap().0, "repo2");
     again["spec"]["backups"]["pgbackrest"]["repos"] = json!([{"name": "repo1", "volume": {}}]);
     let problem = may(again, backups(), json!([]), &["--no-backup"]).unwrap_err();
     assert!(problem.contains("has no backup that can be restored"), "{problem}");
@@ -253,6 +248,6 @@ fn the_end_of_an_earlier_restore_is_not_taken_for_its_own() {
         let metadata = json!({"name": "r", "creationTimestamp": "2026-01-31T12:00:00Z"});
         let spec = json!({"pgCluster": "acme-pg", "repoName": "repo1"});
         let restore = json!({"metadata": metadata, "spec": spec, "status": status});
-        assert_eq!(is_of_an_earlier_one(&read(restore)), expected, "{status}");
+        assert_eq!(is_of_an_earlier_one(&of(restore)), expected, "{status}");
     }
 }

@@ -1,10 +1,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-
-fn of<K: serde::de::DeserializeOwned>(value: Value) -> K {
-    serde_json::from_value(value).unwrap()
-}
+use crate::platform::fake::of;
 
 #[test]
 fn what_the_user_agrees_to() {

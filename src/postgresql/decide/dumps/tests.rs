@@ -203,9 +203,9 @@ fn drill_summary() {
     let mut observed = settled(&desired);
     let restored = Drill { last_success: time(2), dump: word("d"), tables: Some(3), ..Drill::default() };
     let unnamed = Drill { last_success: time(4), ..Drill::default() };
-    let why = word("the dump is damaged; see `kubectl logs job/acme-drill-5`");
+    let why = word("the dump is damaged; see `kubectl logs job/acme-drill-5 -n ns`");
     let failed = Drill { last_failure: time(5), message: why.clone(), ..restored.clone() };
-    let unknown = word("the latest dump cannot be restored; see `kubectl logs job/acme-drill-5`");
+    let unknown = word("the latest dump cannot be restored; see `kubectl logs job/acme-drill-5 -n ns`");
     let unseen = Drill { message: unknown, ..failed.clone() };
     for (what, before, succeeded, ended, said, after) in [
         ("the first", None, true, time(2), Some("d 3"), &restored),
