@@ -228,10 +228,11 @@ impl Controllers {
         };
         let apps = clientapp::run(parts.clone(), tools, (clientapps.clone(), of_clientapps), leading.clone());
         let settings = (self.config.clone(), self.namespace.clone());
-        let classes = profile::run(parts.clone(), settings, clientapps, (profiles, of_profiles), leading.clone());
+        let classes =
+            profile::run(parts.clone(), settings, clientapps, (profiles.clone(), of_profiles), leading.clone());
         let writers = postgres_writer::run(parts.clone(), self.database.clone(), leading.clone());
-        let backups = run_once::run::<Backups>(parts.clone(), leading.clone());
-        let restores = run_once::run::<Restores>(parts.clone(), leading.clone());
+        let backups = run_once::run::<Backups>(parts.clone(), profiles.clone(), leading.clone());
+        let restores = run_once::run::<Restores>(parts.clone(), profiles.clone(), leading.clone());
         let postgresqls =
             postgresql::run(parts, DeletionBrake::new(self.deletion_brake), secrets.clone(), leading.clone());
         let watches = self.watches.clone();

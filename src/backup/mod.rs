@@ -29,11 +29,13 @@ use crate::{
         clock,
         run_once::{Error, Run, RunContext, RunOnce, RunStatus},
     },
+    profile::Profiles,
 };
 
 impl RunOnce for Backups {
     type Object = ClientAppBackup;
     type Status = ClientAppBackupStatus;
+    type Shared = Profiles;
     type Step = Step;
 
     const ACTION: &'static str = "BackUp";

@@ -22,7 +22,7 @@ use super::{
 use crate::{
     clientapp::{observed::inventory, spec::database},
     crd::{
-        BackupSubjectKind, ClientApp, ClientAppBackup, Guard, JobSettings, PostgresProvider, Postgresql, Profile,
+        BackupSubjectKind, ClientApp, ClientAppBackup, JobSettings, PostgresProvider, Postgresql,
         cloudnativepg::{CloudNativePgBackup, CloudNativePgCluster},
         percona::{PerconaPGBackup, PerconaPGCluster},
     },
@@ -35,6 +35,7 @@ use crate::{
         run_once::{Error, Run, RunContext, running},
         watch::controller_uid,
     },
+    profile::{Found, Profiles},
     store::error::UNTOUCHED,
 };
 
@@ -58,7 +59,7 @@ pub(super) async fn observe(
         let database = standalone(client, namespace, name).await?;
         return Ok(Observed { subject: Subject::Postgresql, database, files: Files::default(), restore });
     }
-    let Some(app) = app(client, namespace, name).await? else { return Ok(Observed::default()) };
+    let Some(app) = app(&ctx.shared, client, namespace, name).await? else { return Ok(Observed::default()) };
     let key = Key::new(namespace, name);
     let postgres = &app.spec.postgres;
     let database = match postgres.provider {
@@ -174,19 +175,27 @@ async fn why_idle(client: &Client, namespace: &str, name: &str, pods: &[Pod]) ->
     Ok(warning.map(|warning| format!("{kind} {about}: {warning}")))
 }
 
-/// Reads an app, with the settings of Jobs that it takes from its Profile. `None`: it does not exist.
-pub(crate) async fn app(client: &Client, namespace: &str, name: &str) -> Result<Option<ClientApp>, Error> {
+/// Reads an app, with the settings of Jobs that it takes from its revision of its Profile. `None`: it does not exist.
+pub(crate) async fn app(
+    profiles: &Profiles,
+    client: &Client,
+    namespace: &str,
+    name: &str,
+) -> Result<Option<ClientApp>, Error> {
     let Some(mut app) = one::<ClientApp>(client, namespace, name).await? else { return Ok(None) };
     let Some((profile, backup)) = app.spec.profile.as_ref().zip(app.spec.persistence.backup.as_mut()) else {
         return Ok(Some(app));
     };
-    let named = ListParams::default().fields(&format!("metadata.name={profile}"));
-    let found = Api::<Guard<Profile>>::all(client.clone()).list(&named).await;
-    let found = found.map_err(Error::api(format!("read Profile {profile}")))?.items.into_iter().next();
+    profiles.synced().await;
+    let uid = app.metadata.uid.as_deref().unwrap_or_default();
+    let has = app.status.as_ref().and_then(|status| status.profile_revision.as_ref());
     // The app itself says what is wrong with its Profile.
-    let defaults = found.and_then(|found| found.object.ok()).and_then(|found| found.spec.defaults.jobs);
-    let defaults = defaults.filter(|defaults| defaults.problem().is_none());
-    backup.jobs = JobSettings::over(backup.jobs.as_ref(), defaults.as_ref());
+    if let Found::Revision(revision) = profiles.revision_for(profile, uid, has)
+        && let Ok(spec) = &revision.spec
+    {
+        let defaults = spec.defaults.jobs.as_ref().filter(|defaults| defaults.problem().is_none());
+        backup.jobs = JobSettings::over(backup.jobs.as_ref(), defaults);
+    }
     Ok(Some(app))
 }
 

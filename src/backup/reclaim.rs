@@ -187,7 +187,7 @@ async fn left<'a>(
         left.database = listed::<PerconaPGBackup>(client, namespace, &made.name).await?;
     }
     if let Some(files) = &recorded.files {
-        left.app = app(client, namespace, &of.name).await?;
+        left.app = app(&ctx.shared, client, namespace, &of.name).await?;
         let owner = left.app.as_ref().and_then(|app| app.uid());
         left.archives = made_job(client, namespace, owner.as_deref(), &files.job).await?;
         left.forgets = made_job(client, namespace, owner.as_deref(), &job_of(of, backup.uid())).await?;

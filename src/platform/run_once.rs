@@ -49,6 +49,8 @@ const LOOKS_AT_DELETED: RangeInclusive<Duration> = Duration::from_secs(3)..=Dura
 pub(crate) trait RunOnce: Clone + Debug + Sized + Send + Sync + 'static {
     type Object: ReconciledObject + HasStatus<Status = Self::Status>;
     type Status: RunStatus;
+    /// What it reads of other controllers.
+    type Shared: Send + Sync + 'static;
     /// The next thing to do.
     type Step: Clone + Debug + Send + Sync;
 
@@ -152,14 +154,16 @@ impl<T, S> Progress<T, S> {
 
 pub(crate) struct RunContext<K: RunOnce> {
     pub parts: ControllerContext,
+    pub shared: Arc<K::Shared>,
     objects: Objects<K::Object>,
     statuses: Statuses<K::Status>,
 }
 
 /// Runs the controller until `stop`, and returns when its last reconcile has ended.
-pub(crate) async fn run<K: RunOnce>(parts: ControllerContext, stop: CancellationToken) {
+pub(crate) async fn run<K: RunOnce>(parts: ControllerContext, shared: Arc<K::Shared>, stop: CancellationToken) {
     let (objects, feed) = Objects::new();
-    let ctx = RunContext::<K> { parts: parts.clone(), objects: objects.clone(), statuses: Statuses::default() };
+    let statuses = Statuses::default();
+    let ctx = RunContext::<K> { parts: parts.clone(), shared, objects: objects.clone(), statuses };
     control(Arc::new(ctx), parts, (objects, feed), stop).await;
 }
 

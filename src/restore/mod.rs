@@ -33,11 +33,13 @@ use crate::{
         clock,
         run_once::{Error, Run, RunContext, RunOnce, RunStatus},
     },
+    profile::Profiles,
 };
 
 impl RunOnce for Restores {
     type Object = ClientAppRestore;
     type Status = ClientAppRestoreStatus;
+    type Shared = Profiles;
     type Step = Step;
 
     const ACTION: &'static str = "Restore";

@@ -68,7 +68,7 @@ pub(super) async fn observe(
     let found = match copy {
         // Another app gets its spec.
         Some(_) => one::<ClientApp>(client, namespace, name).await?,
-        None => app(client, namespace, name).await?,
+        None => app(&ctx.shared, client, namespace, name).await?,
     };
     let Some(app) = found else { return Ok(Observed::default()) };
     let key = Key::new(namespace, name);

@@ -302,6 +302,10 @@ async fn a_password_is_generated_once_and_kept() {
     let uid = tenant.uid::<Secret>("restic").await.unwrap();
     assert_eq!(database.status.unwrap().repository_password.map(|known| known.uid), Some(uid.clone()));
 
+    // A change of the Profile that the app does not have yet.
+    let change = json!({"spec": {"defaults": {"jobs": {"timeout": "48h"}}, "rollout": {"paused": true}}});
+    profiles.patch("backups-password", &PatchParams::default(), &Patch::Merge(change)).await.unwrap();
+
     // It is lost.
     let kept = tenant.kubectl(&["get", "secret", "restic", "-o", "jsonpath={.data.password}"]).unwrap();
     tenant.kubectl(&["delete", "secret", "restic"]).unwrap();
@@ -320,7 +324,9 @@ async fn a_password_is_generated_once_and_kept() {
     tenant.api::<Secret>().create(&PostParams::default(), &copy).await.unwrap();
     tenant.condition("acme", FILES_BACKED_UP, "False", "ArchiveFailed").await;
     site.apply(KIND, "second", &json!({"of": {"name": "acme"}, "parts": ["Files"]})).unwrap();
-    in_phase(&site, "second", BackupPhase::Completed).await;
+    let (second, _) = in_phase(&site, "second", BackupPhase::Completed).await;
+    let job = tenant.api::<Job>().get(&jobs_of(&site, &second).await[0]).await.unwrap().spec.unwrap();
+    assert_eq!(job.active_deadline_seconds, Some(86400), "the app's own revision of its Profile says so");
     assert_eq!(site.snapshots().len(), 2);
 
     // The app goes with its data, and the backups stay, with what opens them.
