@@ -134,12 +134,12 @@ impl Operator {
             .arg("--chart-cache")
             .arg(cache)
             .args(["--lease-namespace", &options.lease_namespace])
-            .args(["--health-listen", "127.0.0.1:0"])
             .args(&options.arguments)
             .env_clear()
             .env("TMPDIR", temporary)
             .env("RUST_BACKTRACE", "1")
             // Unless the arguments say otherwise.
+            .env("CLIENTAPP_HEALTH_LISTEN", "127.0.0.1:0")
             .env("CLIENTAPP_API_LISTEN", "127.0.0.1:0")
             .env("CLIENTAPP_DELETION_BRAKE", "10000")
             .envs(options.environment.iter().map(|(name, value)| (name, value)))

@@ -24,7 +24,7 @@ pub(crate) mod watchdog;
 
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher as _, RandomState};
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{Ipv4Addr, Ipv6Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -36,7 +36,7 @@ use serde_json::json;
 
 use crate::tools::Tools;
 use crate::wait::block_on;
-use layout::Layout;
+use layout::{Addresses, IPV4, IPV6, Layout};
 use server::{Recipe, Server};
 use watchdog::Watchdog;
 
@@ -45,6 +45,7 @@ use watchdog::Watchdog;
 #[must_use]
 pub struct Builder {
     nodes: usize,
+    addresses: Addresses,
     audit_log: bool,
     audit_bodies: bool,
     fsync: bool,
@@ -55,6 +56,12 @@ impl Builder {
     /// The number of nodes; the default is one.
     pub fn nodes(mut self, nodes: usize) -> Self {
         self.nodes = nodes;
+        self
+    }
+
+    /// Gives the API server, Services, nodes and pods addresses of IPv6, and none of IPv4.
+    pub fn ipv6(mut self) -> Self {
+        self.addresses = IPV6;
         self
     }
 
@@ -111,7 +118,7 @@ impl Builder {
         // From here on the watchdog removes it in any case.
         let directory = directory.keep();
         let plane = ControlPlane {
-            layout: Layout::new(&directory, free_port()?, free_port()?),
+            layout: Layout::new(&directory, self.addresses, [free_port()?, free_port()?]),
             audit_log: self.audit_log,
             servers: Mutex::default(),
             watchdog,
@@ -142,7 +149,14 @@ pub struct ControlPlane {
 impl ControlPlane {
     /// A plane with one node and no audit log.
     pub fn builder() -> Builder {
-        Builder { nodes: 1, audit_log: false, audit_bodies: false, fsync: false, apiserver_arguments: Vec::new() }
+        Builder {
+            nodes: 1,
+            addresses: IPV4,
+            audit_log: false,
+            audit_bodies: false,
+            fsync: false,
+            apiserver_arguments: Vec::new(),
+        }
     }
 
     /// The administrator's kubeconfig file, for helm, kubectl and operators.
@@ -260,6 +274,21 @@ impl Drop for ControlPlane {
 
 fn apiserver<'a>(servers: &'a mut MutexGuard<'_, Vec<Server>>) -> Result<&'a mut Server> {
     servers.iter_mut().find(|server| server.name() == "kube-apiserver").context("the plane has no API server")
+}
+
+/// Returns whether this machine has the address `::1`. Without it a test of IPv6 says that it is skipped, or fails where it must not be.
+///
+/// # Panics
+/// If there is no such address, and the variable `CI` or `CLIENTAPP_E2E_REQUIRE_IPV6` is set.
+pub fn has_ipv6() -> bool {
+    const REQUIRE: [&str; 2] = ["CI", "CLIENTAPP_E2E_REQUIRE_IPV6"];
+    let Err(error) = TcpListener::bind((Ipv6Addr::LOCALHOST, 0)) else { return true };
+    let required = REQUIRE.iter().find(|name| std::env::var_os(name).is_some());
+    if let Some(name) = required {
+        panic!("this machine has no ::1 ({error}), but ${name} is set: enable IPv6, or unset the variable");
+    }
+    eprintln!("skipped: this machine has no ::1 ({error})");
+    false
 }
 
 /// A free port of 127.0.0.1, below the range for outgoing connections: while the server is down, a client that keeps

@@ -231,6 +231,9 @@ mod tests {
             (far, None, &[][..], Ok(None)),
             (far, None, &[("HTTPS_PROXY", PROXY)], used(PROXY)),
             (near, None, &[("HTTPS_PROXY", PROXY)], Ok(None)),
+            ("https://[::1]:6443", None, &[("HTTPS_PROXY", PROXY)], Ok(None)),
+            ("https://[fd00:10::1]", None, &[("HTTPS_PROXY", PROXY)], used(PROXY)),
+            ("https://[fd00:10::1]", None, &[("HTTPS_PROXY", PROXY), ("NO_PROXY", "fd00:10::/108")], Ok(None)),
             (far, None, &[("HTTPS_PROXY", PROXY), ("NO_PROXY", "10.0.0.0/8, .example.com")], Ok(None)),
             (far, None, &[("HTTPS_PROXY", PROXY), ("NO_PROXY", ""), ("no_proxy", "api.shop.example.com")], Ok(None)),
             // The proxy itself is named.

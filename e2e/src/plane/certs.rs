@@ -1,6 +1,6 @@
 //! A certificate authority, the plane's or a test's, and its certificates.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use anyhow::Result;
 use rcgen::{
@@ -8,8 +8,14 @@ use rcgen::{
     KeyPair, KeyUsagePurpose,
 };
 
-/// The first address of the service range, under which pods would reach the API server.
-const KUBERNETES_SERVICE: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
+/// The addresses of the API server in planes of either family: the loopback address, and the first of the range of Services, under which
+/// pods would reach it.
+const APISERVER: [IpAddr; 4] = [
+    IpAddr::V4(Ipv4Addr::LOCALHOST),
+    IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)),
+    IpAddr::V6(Ipv6Addr::LOCALHOST),
+    IpAddr::V6(Ipv6Addr::new(0xfd00, 0x10, 0, 0, 0, 0, 0, 1)),
+];
 
 /// Signs certificates. Its key is never written to disk.
 pub struct Authority(CertifiedIssuer<'static, KeyPair>);
@@ -39,7 +45,7 @@ impl Authority {
         let service = "kubernetes.default.svc.cluster.local";
         let services = service.match_indices('.').map(|(end, _)| &service[..end]);
         let names = services.chain([service, "localhost"]).map(str::to_owned);
-        let addresses = [Ipv4Addr::LOCALHOST, KUBERNETES_SERVICE].map(|address| address.to_string());
+        let addresses = APISERVER.map(|address| address.to_string());
         self.server("kube-apiserver", names.chain(addresses).collect())
     }
 

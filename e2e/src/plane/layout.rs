@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::Write as _;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
@@ -69,17 +70,35 @@ const AUDIT_POLICY_WITH_BODIES: &str = r#"{
   ]
 }"#;
 
+/// The addresses of a plane, all of one family.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Addresses {
+    /// Where the API server and the nodes listen.
+    loopback: IpAddr,
+    /// The range of Services. A few hundred apps would exhaust a /24.
+    services: &'static str,
+    /// The range of pods: outside that of Services, and large enough for any number of pods.
+    pods: &'static str,
+}
+
+pub(super) const IPV4: Addresses =
+    Addresses { loopback: IpAddr::V4(Ipv4Addr::LOCALHOST), services: "10.0.0.0/12", pods: "10.128.0.0/9" };
+
+pub(super) const IPV6: Addresses =
+    Addresses { loopback: IpAddr::V6(Ipv6Addr::LOCALHOST), services: "fd00:10::/108", pods: "fd00:128::/64" };
+
 /// The files of one plane, all in its directory.
 pub(super) struct Layout {
     directory: PathBuf,
+    addresses: Addresses,
     port: u16,
     kubelet_port: u16,
 }
 
 impl Layout {
-    /// The files of a plane whose API server and whose nodes have these ports.
-    pub(super) fn new(directory: &Path, port: u16, kubelet_port: u16) -> Self {
-        Self { directory: directory.to_owned(), port, kubelet_port }
+    /// The files of a plane whose API server and whose nodes have these addresses and ports.
+    pub(super) fn new(directory: &Path, addresses: Addresses, [port, kubelet_port]: [u16; 2]) -> Self {
+        Self { directory: directory.to_owned(), addresses, port, kubelet_port }
     }
 
     /// Writes keys, certificates and configuration files.
@@ -114,7 +133,7 @@ impl Layout {
     }
 
     pub(super) fn server_url(&self) -> String {
-        format!("https://127.0.0.1:{}", self.port)
+        format!("https://{}", SocketAddr::new(self.addresses.loopback, self.port))
     }
 
     pub(super) fn kubeconfig(&self) -> PathBuf {
@@ -180,8 +199,8 @@ impl Layout {
     fn kube_apiserver(&self, options: &Builder) -> Vec<String> {
         let mut arguments = vec![
             "--etcd-servers=unix://etcd.sock".into(),
-            "--bind-address=127.0.0.1".into(),
-            "--advertise-address=127.0.0.1".into(),
+            format!("--bind-address={}", self.addresses.loopback),
+            format!("--advertise-address={}", self.addresses.loopback),
             format!("--secure-port={}", self.port),
             // A loopback address is not a valid endpoint of the `kubernetes` Service, and there may be no other
             // address.
@@ -193,8 +212,7 @@ impl Layout {
             format!("--service-account-signing-key-file={}", self.path("tokens.key")),
             "--service-account-issuer=https://kubernetes.default.svc.cluster.local".into(),
             "--authorization-mode=Node,RBAC".into(),
-            // A few hundred apps would exhaust a /24.
-            "--service-cluster-ip-range=10.0.0.0/12".into(),
+            format!("--service-cluster-ip-range={}", self.addresses.services),
         ];
         if options.audit_log {
             arguments.push(format!("--audit-policy-file={}", self.path("audit-policy.json")));
@@ -238,11 +256,10 @@ impl Layout {
             format!("--kubeconfig={}", self.path("kwok.kubeconfig")),
             "--manage-all-nodes=true".into(),
             "--node-lease-duration-seconds=40".into(),
-            // Outside the services' range, and large enough for any number of pods.
-            "--cidr=10.128.0.0/9".into(),
+            format!("--cidr={}", self.addresses.pods),
             // The kubelet of all nodes, for commands in containers.
-            format!("--server-address=127.0.0.1:{}", self.kubelet_port),
-            "--node-ip=127.0.0.1".into(),
+            format!("--server-address={}", SocketAddr::new(self.addresses.loopback, self.kubelet_port)),
+            format!("--node-ip={}", self.addresses.loopback),
             format!("--node-port={}", self.kubelet_port),
             format!("--tls-cert-file={}", self.path("apiserver.crt")),
             format!("--tls-private-key-file={}", self.path("apiserver.key")),

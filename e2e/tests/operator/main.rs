@@ -1,5 +1,6 @@
-//! Operators: their life, and their deployment.
+//! Operators: their life, their deployment, and the networks that they are in.
 
 mod credentials;
+mod ipv6;
 mod life;
 mod manifests;
