@@ -52,8 +52,8 @@ pub use percona_options::{
 };
 pub use postgres_writer::{PostgresWriter, PostgresWriterSpec, PostgresWriterStatus, WrittenRow};
 pub use postgresql::{
-    ActivePod, Backup, BackupSummary, DumpRecord, DumpState, PasswordSecret, Phase, Postgresql, PostgresqlSpec,
-    PostgresqlStatus, SecretRecord, VolumeRecord,
+    ActivePod, Backup, BackupSummary, DumpRecord, DumpState, PasswordSecret, Phase, Postgresql, PostgresqlRollout,
+    PostgresqlSpec, PostgresqlStatus, SecretRecord, VolumeRecord,
 };
 pub use profile::{
     BoundRevision, PodSecurity, Profile, ProfileApp, ProfileDefaults, ProfileHelm, ProfileNamespace,

@@ -250,6 +250,10 @@ pub struct PostgresqlStatus {
     /// The Secret with the password of the repository in `spec.backup.store`. Once it is on record, no other password is generated.
     pub repository_password: Option<RepositoryPassword>,
 
+    /// The servers that restart because of another version of the operator, until they are ready again. As long as it is there, no
+    /// other Postgresql restarts for that; a cluster admin can remove it.
+    pub rollout: Option<PostgresqlRollout>,
+
     /// Progress of the newest `spec.restoreRequest`.
     pub restore: Option<RestoreProgress>,
 
@@ -270,6 +274,16 @@ pub struct VolumeRecord {
     pub uid: String,
     /// True if it was initialized with a database. It is never initialized again.
     pub initialized: bool,
+}
+
+/// The turn of a Postgresql to restart.
+#[derive(JsonSchema, Clone, Debug, Deserialize, Serialize, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct PostgresqlRollout {
+    /// Names of the StatefulSets that restart.
+    pub stateful_sets: Vec<String>,
+    /// Since when it is the turn of this Postgresql.
+    pub started_at: Time,
 }
 
 /// When dumps succeeded and failed.

@@ -103,7 +103,7 @@ reasons! {
     AwaitingApproval APP kind::RELEASED, Stalled: "`spec.approval` is Manual, and what the spec asks for is not approved.",
         "`kubectl clientapp plan` shows what helm would change; `kubectl clientapp approve` lets it run.";
     AwaitingTurn DB kind::RECONCILING, Progress: "Another version of the operator changes what the servers run, for example a new minor version of PostgreSQL. It serves as before; databases restart one after the other.",
-        "Wait; if it takes long, repair or delete the Postgresql in the message. A change of the spec is applied at once.";
+        "Wait; if it takes long, repair or delete the Postgresql in the message, or remove its `status.rollout`. A change of the spec is applied at once.";
     BackingUp APP kind::RELEASED, Progress: "The backup before an upgrade is in progress.", "Wait.";
     BackupCompleted BACKUP kind::READY, Fine: "The backup is complete.", "Nothing.";
     BackupFailed APP kind::RELEASED, Stalled: "The backup before an upgrade has failed, so nothing is upgraded.",

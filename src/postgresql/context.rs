@@ -76,14 +76,18 @@ impl PostgresqlContext {
         }
     }
 
-    /// Returns the first database, by name, whose rollout has begun. One that is being deleted does not come back.
+    /// Returns the first database, by name, whose rollout is on record and has begun. One that is being deleted does not come back.
     fn restarting(&self) -> Option<Key> {
         let restarts = |guard: &Arc<Guard<Postgresql>>| {
-            let (key, meta) = (key_of(&**guard), &guard.metadata);
-            let objects = self.watches.objects(&key, meta.uid.as_deref().unwrap_or_default());
-            let recorded = guard.status().unwrap_or_default();
-            let restarts =
-                meta.deletion_timestamp.is_none() && is_restarting(&recorded, &objects, &self.watches.pods(&key));
+            let key = key_of(&**guard);
+            let postgres = self.postgres(&key, guard);
+            let restarts = !postgres.is_deleted()
+                && postgres.recorded_status.rollout.is_some()
+                && is_restarting(
+                    &postgres.recorded_status,
+                    &self.watches.objects(&key, postgres.uid()),
+                    &self.watches.pods(&key),
+                );
             restarts.then_some(key)
         };
         self.watches.postgresqls.store.state().iter().filter_map(restarts).min()

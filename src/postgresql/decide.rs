@@ -12,21 +12,23 @@ mod secrets;
 pub(crate) mod volume;
 pub(crate) mod volume_size;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
 pub(crate) use self::{
-    plan::{PasswordOrigin, PostgresqlHold, PostgresqlPlan, PostgresqlStep, Rollout},
+    plan::{PasswordOrigin, PostgresqlHold, PostgresqlPlan, PostgresqlStep},
     rollout::is_restarting,
 };
-use self::{rollout::Timing, volume::VolumeState};
+use self::{
+    rollout::{Timing, timing},
+    volume::VolumeState,
+};
 use super::{
     desired::Desired,
     names,
-    objects::{
-        self, Mounted, Object,
-        servers::{GENERATION_ANNOTATION, ROLLOUT_ANNOTATION, in_rollout},
-    },
+    objects::{self, Mounted, Object, servers::GENERATION_ANNOTATION},
     observed::{Detail, Kind, ObjectView, ObservedPostgresql, Ownership, PodView, Role, UserRequest},
 };
-use crate::crd::Reason;
+use crate::crd::{PostgresqlRollout, Reason};
 
 pub(crate) fn decide(desired: &Desired, observed: &ObservedPostgresql) -> PostgresqlPlan {
     // Without `..`, so that a new field of ObservedPostgresql is considered here.
@@ -37,14 +39,15 @@ pub(crate) fn decide(desired: &Desired, observed: &ObservedPostgresql) -> Postgr
         replication: _,
         certificate: _,
         secrets,
-        objects: _,
-        pods: _,
+        objects,
+        pods,
         refusals: _,
         dump_source: _,
         repository_password: _,
         slot_holder: _,
     } = observed;
-    let mut plan = PostgresqlPlan::default();
+    let rollout = recorded.rollout.clone().filter(|_| is_restarting(recorded, objects, pods));
+    let mut plan = PostgresqlPlan { rollout, ..PostgresqlPlan::default() };
     if let Some(version) = recorded.version.as_ref().filter(|version| **version != desired.version) {
         let message = format!(
             "the volume has files of PostgreSQL {version}, which {} cannot read: set spec.version back, dump the database, and restore the dump into a new Postgresql",
@@ -84,6 +87,12 @@ pub(crate) fn decide(desired: &Desired, observed: &ObservedPostgresql) -> Postgr
     if let Some(why) = awaited {
         plan.hold(Reason::AwaitingTurn, why);
     }
+    if let Some((hold, rollout)) = plan.hold.as_mut().zip(plan.rollout.as_ref()) {
+        hold.message += &format!(
+            "; this Postgresql has had the turn since {}: others wait until its servers are ready",
+            rollout.started_at.0
+        );
+    }
     plan
 }
 
@@ -101,23 +110,21 @@ fn apply_all(
     let is_witnessed = observed.objects.contains_key(&witness);
     let is_next =
         |object: &&Object| (serves || object.id.0 != Kind::StatefulSet) && (is_witnessed || object.id != witness);
-    let (mut awaited, mut restarts) = (None, false);
+    let (mut awaited, mut stateful_sets) = (None, vec![]);
     for object in wanted.iter().filter(is_next) {
-        let found = observed.objects.get(&object.id);
-        match rollout::timing(desired, observed, &requested, object, wanted) {
-            Timing::Later(why) => _ = awaited.get_or_insert(why),
-            Timing::Now { in_rollout: false } => apply(plan, object, found),
-            Timing::Now { in_rollout: true } => {
-                restarts = true;
-                apply(plan, &in_rollout(object), found);
-            }
+        let Timing { in_rollout, later } = timing(desired, observed, &requested, object, wanted);
+        if in_rollout {
+            stateful_sets.push(object.id.1.clone());
+        }
+        match later {
+            Some(why) => _ = awaited.get_or_insert(why),
+            None => apply(plan, object, observed.objects.get(&object.id)),
         }
     }
-    plan.rollout = match &awaited {
-        Some(_) => Rollout::Waiting,
-        None if restarts => Rollout::InProgress,
-        None => Rollout::Idle,
-    };
+    plan.awaits_turn = awaited.is_some();
+    let recorded = observed.recorded.rollout.as_ref();
+    let started_at = recorded.map_or(Time(observed.now), |rollout| rollout.started_at.clone());
+    plan.rollout = (!stateful_sets.is_empty()).then_some(PostgresqlRollout { stateful_sets, started_at });
     awaited
 }
 
@@ -147,14 +154,13 @@ fn apply(plan: &mut PostgresqlPlan, object: &Object, found: Option<&ObjectView>)
 
 /// Returns true if a user has edited what the operator puts back: the replicas of a StatefulSet, as a second pod of the primary's would be
 /// a database of its own; who may connect; or what a drain may evict. Or whether a StatefulSet no longer shows
-/// why it was applied.
+/// for which generation it was applied.
 fn edited(object: &Object, detail: &Detail) -> bool {
-    let annotation = |name: &str| object.document["metadata"]["annotations"][name].as_str();
     match detail {
         Detail::StatefulSet(set) => {
             object.document["spec"]["replicas"] != set.replicas
-                || annotation(GENERATION_ANNOTATION) != set.requested.generation.as_deref()
-                || annotation(ROLLOUT_ANNOTATION).is_some() != set.in_rollout
+                || object.document["metadata"]["annotations"][GENERATION_ANNOTATION].as_str()
+                    != set.requested.generation.as_deref()
         }
         Detail::Spec(spec) => object.document["spec"] != *spec,
         Detail::None | Detail::Claim { .. } | Detail::Job(_) => false,

@@ -37,7 +37,7 @@ use kube::runtime::{controller::Action, watcher::Event};
 pub(crate) use self::context::run;
 use self::{
     context::{PostgresqlContext, PostgresqlObject},
-    decide::{PostgresqlHold, Rollout, decide, dumps},
+    decide::{PostgresqlHold, decide, dumps},
     error::Error,
     status::{
         conditions::build_status,
@@ -120,8 +120,8 @@ async fn bring_up(ctx: &PostgresqlContext, postgres: &PostgresqlObject<'_>) -> R
     let desired = match postgres.decoded().and_then(|object| ctx.desired(object)) {
         Ok(desired) => desired,
         Err(message) => {
-            ctx.release_rollout_slot(postgres.key);
             write_hold(ctx, postgres, &PostgresqlHold::new(Reason::InvalidSpec, message)).await?;
+            ctx.release_rollout_slot(postgres.key);
             return Ok(until_due(&postgres.recorded_status, None, clock::now()));
         }
     };
@@ -133,11 +133,16 @@ async fn bring_up(ctx: &PostgresqlContext, postgres: &PostgresqlObject<'_>) -> R
         return Ok(Action::requeue(Duration::ZERO));
     }
     let mut plan = decide(&desired, &observed);
-    if plan.rollout == Rollout::Waiting {
+    if plan.awaits_turn {
         observed.slot_holder = Some(ctx.take_rollout_slot(postgres.key));
         plan = decide(&desired, &observed);
     }
-    if plan.rollout == Rollout::Idle {
+    if plan.rollout != recorded.rollout {
+        // Servers restart, and others may, only once that is on record: the next leader waits for it, too.
+        write(ctx, postgres, &PostgresqlStatus { rollout: plan.rollout, ..recorded }).await?;
+        return Ok(Action::requeue(Duration::ZERO));
+    }
+    if !plan.awaits_turn && plan.rollout.is_none() {
         ctx.release_rollout_slot(postgres.key);
     }
     act::act(ctx, postgres, &desired, &observed, &plan).await?;

@@ -95,8 +95,6 @@ pub(crate) struct SetView {
     pub is_rolled: bool,
     /// For what it was applied.
     pub requested: UserRequest,
-    /// Applied in its Postgresql's rollout; cleared when its pods are ready.
-    pub in_rollout: bool,
 }
 
 /// Holds what users ask of a StatefulSet: if that is as before, it is another version of the operator that changes its pods.

@@ -1,8 +1,8 @@
 //! Lets one database at a time restart when another version of the operator has changed what the servers run, so that a new image
 //! that does not start takes down one database, and not all of them. Users know the slot as the turn.
 //!
-//! Only a slot that has just been taken is in memory alone: a rollout that has begun shows in the watches. So a restarted operator
-//! waits for it, too.
+//! Only a slot that has just been taken is in memory alone: a rollout is on record in the status before it begins. So a restarted
+//! operator waits for it, too.
 
 use std::{
     collections::BTreeSet,
@@ -25,7 +25,7 @@ impl RolloutQueue {
     /// Returns the holder of the slot: a database whose rollout has begun, as `restarting` says, or else this one. Another holds it
     /// until [`RolloutQueue::release`], and this one waits for that.
     ///
-    /// `restarting` reads the watches under the lock: what ends the restart triggers a reconcile, and that comes to `release`
+    /// `restarting` reads the statuses and watches under the lock: what ends the restart triggers a reconcile, and that comes to `release`
     /// afterwards.
     pub(crate) fn take(&self, key: &Key, restarting: impl FnOnce() -> Option<Key>) -> Key {
         let mut state = self.state();

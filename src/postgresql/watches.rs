@@ -22,7 +22,7 @@ use super::{
         initialize::{MADE_FOR, RESTORE_ANNOTATION},
         servers::{
             CERTIFICATE_ANNOTATION, CLOSED_ANNOTATION, GENERATION_ANNOTATION, REPLACED_ANNOTATION,
-            REPLICATION_ANNOTATION, ROLLOUT_ANNOTATION,
+            REPLICATION_ANNOTATION,
         },
     },
     observed::{
@@ -238,7 +238,6 @@ fn stateful_set(set: &StatefulSet) -> Detail {
             generation: set.annotations().get(GENERATION_ANNOTATION).cloned(),
             mounted: [REPLICATION_ANNOTATION, CERTIFICATE_ANNOTATION, REPLACED_ANNOTATION].map(mounted),
         },
-        in_rollout: set.annotations().contains_key(ROLLOUT_ANNOTATION),
     })
 }
 

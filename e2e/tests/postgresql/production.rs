@@ -221,11 +221,11 @@ async fn connections_are_encrypted_with_a_certificate_that_can_be_replaced() {
 async fn another_version_of_the_operator_restarts_one_database_after_the_other() {
     let Apart { tenant, options, proxy: _proxy } = apart("pg-turns").await;
     let operator = leading(&options).await;
-    let names = ["one", "two", "three"];
-    for name in names {
+    let names = ["one", "two", "three", "four"];
+    for name in names.into_iter().chain(["forger"]) {
         create(&tenant, name, json!({})).await.unwrap();
     }
-    for name in names {
+    for name in names.into_iter().chain(["forger"]) {
         up(&tenant, name).await;
     }
     stop(operator).await;
@@ -254,6 +254,11 @@ async fn another_version_of_the_operator_restarts_one_database_after_the_other()
     }
     // The first that restarts does not come back.
     tenant.quota("none", json!({"hard": {"pods": "0"}})).await;
+    // Nor does one that is up to date, of which a tenant says that it has the turn, with the mark of an earlier version.
+    let mark = Patch::Merge(json!({"metadata": {"annotations": {"apps.bnerd-operator.local/turn": "true"}}}));
+    sets.patch("forger", &PatchParams::default(), &mark).await.unwrap();
+    delete::<Pod>(&tenant, "forger-0").await;
+    gone::<Pod>(&tenant, "forger-0").await;
     let operator = leading(&options).await;
     let changed = async |names: &[&'static str]| {
         until("one of them is changed", async || {
@@ -279,7 +284,14 @@ async fn another_version_of_the_operator_restarts_one_database_after_the_other()
         assert_ne!(image(&sets.get(name).await.unwrap()), newest, "{name} waits for {of}");
     };
     let first = changed(&names[..]).await;
-    status(&tenant, first, "down", |status| has(status, "Ready", "False", "Provisioning")).await;
+    let down = async |name: &'static str| {
+        let is_down = |status: &PostgresqlStatus| {
+            status.rollout.as_ref().is_some_and(|rollout| rollout.stateful_sets == [name])
+                && has(status, "Ready", "False", "Provisioning")
+        };
+        status(&tenant, name, "down, in its turn", is_down).await;
+    };
+    down(first).await;
     let others: Vec<_> = names.into_iter().filter(|name| *name != first).collect();
     for name in others.iter().copied() {
         waits(name, first).await;
@@ -302,16 +314,26 @@ async fn another_version_of_the_operator_restarts_one_database_after_the_other()
     hold(json!(["example.com/held"])).await;
     delete::<Postgresql>(&tenant, first).await;
     let second = changed(&others[..]).await;
-    let third = others.into_iter().find(|name| *name != second).unwrap();
-    waits(third, second).await;
+    let others: Vec<_> = others.into_iter().filter(|name| *name != second).collect();
+    for name in others.iter().copied() {
+        waits(name, second).await;
+    }
     assert!(tenant.uid::<Postgresql>(first).await.is_some(), "its volume is held");
     hold(json!(null)).await;
     gone::<Postgresql>(&tenant, first).await;
-    // Once the second is back, the third follows.
+    // A cluster admin goes on without the second.
+    down(second).await;
+    let end = Patch::Merge(json!({"status": {"rollout": null}}));
+    tenant.api::<Postgresql>().patch_status(second, &PatchParams::default(), &end).await.unwrap();
+    let third = changed(&others[..]).await;
+    let fourth = others.into_iter().find(|name| *name != third).unwrap();
+    waits(fourth, third).await;
+    // Once the third is back, the fourth follows.
     tenant.api::<ResourceQuota>().delete("none", &DeleteParams::default()).await.unwrap();
-    for name in [second, third] {
+    for name in [second, third, fourth, "forger"] {
         changed(&[name][..]).await;
-        up(&tenant, name).await;
+        status(&tenant, name, "up, and its turn is over", |status| is_settled(status) && status.rollout.is_none())
+            .await;
     }
     drop(operator);
 }

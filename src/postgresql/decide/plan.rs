@@ -1,7 +1,7 @@
 //! The steps to take now, and what the remaining steps wait for. **Pure.**
 
 use crate::{
-    crd::{Reason, StorePasswordSecret},
+    crd::{PostgresqlRollout, Reason, StorePasswordSecret},
     postgresql::{objects::Object, observed::ObjectId},
 };
 
@@ -66,19 +66,10 @@ pub(crate) struct PostgresqlPlan {
     /// In order; the first failure ends them.
     pub steps: Vec<PostgresqlStep>,
     pub hold: Option<PostgresqlHold>,
-    pub rollout: Rollout,
-}
-
-/// The progress of restarts that only another version of the operator asks for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Rollout {
-    /// A restart waits for the rollout slot, or for the standbys before it.
-    Waiting,
-    /// The last servers restart, and are not ready yet.
-    InProgress,
-    /// There is nothing to restart, or something else comes first.
-    #[default]
-    Idle,
+    /// A restart that only another version of the operator asks for waits for the rollout slot, or for the standbys before it.
+    pub awaits_turn: bool,
+    /// Such restarts that begin now, or have begun. On record before any step.
+    pub rollout: Option<PostgresqlRollout>,
 }
 
 impl PostgresqlHold {

@@ -5,9 +5,9 @@
 //! All else comes at once, and to all servers: what a user asks for, since with another password or certificate a standby cannot
 //! follow a primary that has the former one; and what changes servers that are not running.
 //!
-//! A StatefulSet that is applied in its database's rollout shows it, by an annotation, until its pods are ready. So the next rollout
-//! does not begin before, whatever else is wrong, and also after a restart of the operator; and a database that is down for another
-//! reason stops no other.
+//! The StatefulSets of a database's rollout are on record before they are applied, until their pods are ready. So the next rollout does
+//! not begin before, whatever else is wrong, and also after a restart of the operator; and a database that is down for another reason
+//! stops no other. A user's change of what they run ends it: whether they come back is then no longer the operator's doing.
 
 use std::collections::BTreeMap;
 
@@ -22,13 +22,11 @@ use crate::{
 };
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Timing {
-    Now {
-        /// It restarts in the rollout of its database, or has begun to.
-        in_rollout: bool,
-    },
-    /// Not yet, and why.
-    Later(String),
+pub(super) struct Timing {
+    /// It restarts in the rollout of its database, or has begun to.
+    pub in_rollout: bool,
+    /// Why it is not applied yet.
+    pub later: Option<String>,
 }
 
 /// Returns when an object is applied: anything but a StatefulSet at once. `requested`: what users ask for now.
@@ -39,33 +37,37 @@ pub(super) fn timing(
     object: &Object,
     wanted: &[Object],
 ) -> Timing {
-    let pods = &observed.pods;
-    let Some(set) = observed.objects.get(&object.id).and_then(set) else { return Timing::Now { in_rollout: false } };
-    let serves = observed.primary_serves(desired);
-    let restarts = |object: &Object, set: &SetView| {
-        serves && is_operators_change(observed, requested, object, set) && is_ready(&object.id.1, set, pods)
-    };
-    if !restarts(object, set) {
-        return Timing::Now { in_rollout: is_in_progress(&object.id.1, set, pods) };
-    }
+    let ObservedPostgresql { objects, pods, recorded, slot_holder, .. } = observed;
     let name = &object.id.1;
-    if observed.slot_holder.as_ref() != Some(&desired.key) {
-        let holder = observed.slot_holder.as_ref().map(|holder| format!("; now it is the turn of Postgresql {holder}"));
-        return Timing::Later(format!(
+    let found = |object: &Object| objects.get(&object.id).and_then(set);
+    let is_users = is_changed(observed, object) && found(object).is_some_and(|set| !set.requested.is_same(requested));
+    let in_rollout = object.id.0 == Kind::StatefulSet && !is_users && is_in_progress(name, recorded, objects, pods);
+    let serves = observed.primary_serves(desired);
+    let restarts = |object: &Object| {
+        found(object).is_some_and(|set| {
+            serves && is_operators_change(observed, requested, object, set) && is_ready(&object.id.1, set, pods)
+        })
+    };
+    if !restarts(object) {
+        return Timing { in_rollout, later: None };
+    }
+    if slot_holder.as_ref() != Some(&desired.key) {
+        let holder = slot_holder.as_ref().map(|holder| format!("; now it is the turn of Postgresql {holder}"));
+        let why = format!(
             "StatefulSet {name} is changed as this version of the operator asks, which restarts its servers, when its turn comes: one database after the other{}",
             holder.unwrap_or_default()
-        ));
+        );
+        return Timing { in_rollout, later: Some(why) };
     }
     let standbys = names::standby(&desired.key.name);
     let mut before =
         wanted.iter().filter(|other| *name != standbys && other.id == (Kind::StatefulSet, standbys.clone()));
-    let waits = before.any(|other| {
-        let found = observed.objects.get(&other.id).and_then(self::set);
-        found.is_some_and(|set| restarts(other, set) || is_in_progress(&standbys, set, pods))
-    });
-    match waits {
-        true => Timing::Later(format!("StatefulSet {name} is changed once the standbys have restarted and are ready")),
-        false => Timing::Now { in_rollout: true },
+    match before.any(|other| restarts(other) || is_in_progress(&standbys, recorded, objects, pods)) {
+        true => {
+            let why = format!("StatefulSet {name} is changed once the standbys have restarted and are ready");
+            Timing { in_rollout, later: Some(why) }
+        }
+        false => Timing { in_rollout: true, later: None },
     }
 }
 
@@ -80,8 +82,8 @@ pub(crate) fn is_restarting(
         let claim = objects.get(&(Kind::PersistentVolumeClaim, volume.name.clone()));
         claim.is_some_and(|claim| claim.uid == volume.uid)
     });
-    let mut sets = objects.iter().filter_map(|((_, name), view)| Some((name, set(view)?)));
-    has_volume && sets.any(|(name, set)| is_in_progress(name, set, pods))
+    let mut sets = recorded.rollout.iter().flat_map(|rollout| &rollout.stateful_sets);
+    has_volume && sets.any(|name| is_in_progress(name, recorded, objects, pods))
 }
 
 /// Returns the view of a StatefulSet that is this database's.
@@ -94,14 +96,28 @@ fn set(view: &ObjectView) -> Option<&SetView> {
 
 /// Returns true if it is this version of the operator that asks for other pods, and no user. What a user has scaled is put back at once.
 fn is_operators_change(observed: &ObservedPostgresql, requested: &UserRequest, object: &Object, set: &SetView) -> bool {
-    let digest = observed.objects.get(&object.id).and_then(|view| view.digest.as_ref());
-    digest != Some(&object.digest)
+    is_changed(observed, object)
         && set.requested.is_same(requested)
         && object.document["spec"]["replicas"] == set.replicas
 }
 
-fn is_in_progress(name: &str, set: &SetView, pods: &[PodView]) -> bool {
-    set.in_rollout && !(set.is_rolled && is_ready(name, set, pods))
+fn is_changed(observed: &ObservedPostgresql, object: &Object) -> bool {
+    observed.objects.get(&object.id).and_then(|view| view.digest.as_ref()) != Some(&object.digest)
+}
+
+/// Returns true if a StatefulSet is on record, and its pods have not been replaced or are not ready. One that a user has deleted is
+/// created again.
+fn is_in_progress(
+    name: &str,
+    recorded: &PostgresqlStatus,
+    objects: &BTreeMap<ObjectId, ObjectView>,
+    pods: &[PodView],
+) -> bool {
+    let mut sets = recorded.rollout.iter().flat_map(|rollout| &rollout.stateful_sets);
+    sets.any(|set| set == name)
+        && objects.get(&(Kind::StatefulSet, name.to_owned())).is_none_or(|view| {
+            view.deleting || set(view).is_some_and(|set| !(set.is_rolled && is_ready(name, set, pods)))
+        })
 }
 
 /// Returns true if all its pods are ready. One without pods serves no client, whatever it was scaled to.

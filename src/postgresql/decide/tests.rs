@@ -62,7 +62,6 @@ pub(super) fn settled(desired: &Desired) -> ObservedPostgresql {
                 storage: Some(desired.storage.text.clone()),
                 is_rolled: true,
                 requested: UserRequest::new(desired.generation, mounted(desired).all()),
-                in_rollout: false,
             }),
             Kind::PersistentVolumeClaim => {
                 Detail::Claim { requested: Some(GI), capacity: Some("1Gi".to_owned()), made_for: None }
@@ -227,7 +226,6 @@ const SCALED: Detail = Detail::StatefulSet(SetView {
     storage: None,
     is_rolled: true,
     requested: UserRequest { generation: None, mounted: [None, None, None] },
-    in_rollout: false,
 });
 
 /// A claim of this name.

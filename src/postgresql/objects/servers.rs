@@ -52,8 +52,6 @@ pub(crate) const CLOSED_ANNOTATION: &str = "apps.bnerd-operator.local/closed-for
 /// Annotation of a StatefulSet, and of the Job that creates the database: generation of the Postgresql for which it was applied. Not
 /// part of the digest: by the two of them, the operator tells a user's change from that of another version of itself.
 pub(crate) const GENERATION_ANNOTATION: &str = "apps.bnerd-operator.local/generation";
-/// Annotation of a StatefulSet that was applied in its Postgresql's rollout, until its pods are ready.
-pub(crate) const ROLLOUT_ANNOTATION: &str = "apps.bnerd-operator.local/turn";
 
 /// Holds what the servers read only when they start: another value restarts them.
 #[derive(Clone, Copy, Debug)]
@@ -156,13 +154,6 @@ pub(crate) fn standby(desired: &Desired, found: &BTreeMap<ObjectId, ObjectView>,
         closed: None,
     };
     stateful_set(desired, found, &set, container)
-}
-
-/// Marks a StatefulSet as applied in the rollout of its Postgresql.
-pub(crate) fn in_rollout(set: &Object) -> Object {
-    let mut set = set.clone();
-    set.document["metadata"]["annotations"][ROLLOUT_ANNOTATION] = json!("true");
-    set
 }
 
 fn push(array: &mut Value, value: Value) {

@@ -389,13 +389,8 @@ fn the_users_anti_affinity_replaces_the_default() {
 fn volume_templates_never_change() {
     let mut observed = ObservedPostgresql::default();
     let storage = Some("1Gi".to_owned());
-    let detail = Detail::StatefulSet(SetView {
-        replicas: 1,
-        storage,
-        is_rolled: true,
-        requested: UserRequest::default(),
-        in_rollout: false,
-    });
+    let detail =
+        Detail::StatefulSet(SetView { replicas: 1, storage, is_rolled: true, requested: UserRequest::default() });
     let view = ObjectView { owner: Ownership::Ours, uid: "u".to_owned(), digest: None, deleting: false, detail };
     observed.objects.insert((Kind::StatefulSet, "acme".to_owned()), view);
     let larger = primary(json!({"storageSize": "5Gi"}), &observed, "uid-2");

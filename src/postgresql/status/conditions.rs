@@ -132,14 +132,15 @@ pub(super) fn backed_up(recorded: &PostgresqlStatus, refused: Option<&str>, now:
     }
 }
 
-/// Returns the status of a pass that does nothing but report why.
+/// Returns the status of a pass that does nothing but report why: what it does not bring up is in no rollout.
 pub(super) fn held(
     recorded: &PostgresqlStatus,
     generation: Option<i64>,
     hold: &PostgresqlHold,
     now: Timestamp,
 ) -> PostgresqlStatus {
-    amended(recorded, generation, Verdict::no(hold.reason, &hold.message), hold.reason.stalled(), now)
+    let recorded = PostgresqlStatus { rollout: None, ..recorded.clone() };
+    amended(&recorded, generation, Verdict::no(hold.reason, &hold.message), hold.reason.stalled(), now)
 }
 
 /// Returns the status after a pass that failed; `observedGeneration` does not move.

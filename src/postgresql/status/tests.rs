@@ -3,14 +3,14 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::json;
 
 use super::{
-    conditions::{backed_up, build_status, failed, without_primary},
+    conditions::{backed_up, build_status, failed, held, without_primary},
     events::transitions,
     record::recorded,
 };
 use crate::{
     crd::{
-        ActivePod, BackupSummary, Drill, DumpRecord, DumpState, Owned, Phase, PostgresqlStatus, Reason, Scheduled,
-        VolumeRecord,
+        ActivePod, BackupSummary, Drill, DumpRecord, DumpState, Owned, Phase, PostgresqlRollout, PostgresqlStatus,
+        Reason, Scheduled, VolumeRecord,
         conditions::{find, kind},
         reason::BACKED_UP,
     },
@@ -271,6 +271,17 @@ fn the_result_of_a_dump_is_published_once() {
             .collect();
         assert_eq!(notes, Vec::from_iter(expected));
     }
+}
+
+/// Its servers restart, whatever fails; unless it is deleted, or not to be brought up.
+#[test]
+fn a_rollout_ends_with_a_pass_that_only_reports() {
+    let now = Timestamp::UNIX_EPOCH;
+    let rollout = PostgresqlRollout { stateful_sets: vec!["acme".to_owned()], started_at: Time(now) };
+    let recorded = PostgresqlStatus { rollout: Some(rollout.clone()), ..PostgresqlStatus::default() };
+    assert_eq!(failed(&recorded, Some(3), &error(), now).rollout, Some(rollout));
+    let hold = PostgresqlHold::new(Reason::InvalidSpec, "x");
+    assert_eq!(held(&recorded, Some(3), &hold, now).rollout, None);
 }
 
 #[test]

@@ -165,20 +165,13 @@ fn a_stateful_set_has_replaced_its_pods() {
 
 #[test]
 fn user_request_of_a_stateful_set() {
-    for (annotations, of_pods, generation, in_rollout, mounted) in [
-        (json!({}), json!({}), None, false, [None, None, None]),
+    for (annotations, of_pods, generation, mounted) in [
+        (json!({}), json!({}), None, [None, None, None]),
+        (json!({GENERATION_ANNOTATION: "3"}), json!({REPLICATION_ANNOTATION: "r"}), Some("3"), [Some("r"), None, None]),
         (
             json!({GENERATION_ANNOTATION: "3"}),
-            json!({REPLICATION_ANNOTATION: "r"}),
-            Some("3"),
-            false,
-            [Some("r"), None, None],
-        ),
-        (
-            json!({GENERATION_ANNOTATION: "3", ROLLOUT_ANNOTATION: "true"}),
             json!({REPLICATION_ANNOTATION: "r", CERTIFICATE_ANNOTATION: "c", REPLACED_ANNOTATION: "go"}),
             Some("3"),
-            true,
             [Some("r"), Some("c"), Some("go")],
         ),
     ] {
@@ -191,7 +184,7 @@ fn user_request_of_a_stateful_set() {
             generation: generation.map(str::to_owned),
             mounted: mounted.map(|uid: Option<&str>| uid.map(str::to_owned)),
         };
-        assert_eq!((found.requested, found.in_rollout), (requested, in_rollout));
+        assert_eq!(found.requested, requested);
     }
 }
 

@@ -1,19 +1,18 @@
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::json;
 
 use super::*;
 use crate::{
-    crd::Reason,
+    crd::{PostgresqlRollout, Reason},
     platform::key::Key,
-    postgresql::{
-        decide::{
-            PostgresqlPlan, PostgresqlStep, Rollout, decide,
-            tests::{acme, settled, steps},
-        },
-        objects::servers::ROLLOUT_ANNOTATION,
+    postgresql::decide::{
+        PostgresqlPlan, decide,
+        tests::{acme, settled, steps},
     },
 };
 
 const BOTH: [&str; 2] = ["acme", "acme-standby"];
+const BEGAN: &str = "2026-01-01T00:00:00Z";
 
 fn id(name: &str) -> ObjectId {
     (Kind::StatefulSet, name.to_owned())
@@ -45,35 +44,40 @@ fn requested(observed: &mut ObservedPostgresql, change: fn(&mut UserRequest)) {
     }
 }
 
+/// Its rollout is on record.
+fn record(observed: &mut ObservedPostgresql, name: &str) {
+    let rollout = PostgresqlRollout { stateful_sets: vec![name.to_owned()], started_at: Time(BEGAN.parse().unwrap()) };
+    observed.recorded.rollout = Some(rollout);
+}
+
 /// It was applied in its turn. `is_rolled`: all pods are those of the new template.
 fn applied(observed: &mut ObservedPostgresql, name: &str, is_rolled: bool) {
-    let set = its(observed, name);
-    (set.in_rollout, set.is_rolled) = (true, is_rolled);
+    record(observed, name);
+    its(observed, name).is_rolled = is_rolled;
 }
 
 fn down(observed: &mut ObservedPostgresql, pod: usize) {
     observed.pods[pod].waiting = Some("CrashLoopBackOff".to_owned());
 }
 
-/// The steps; `*`: in turn.
 fn shown(plan: &PostgresqlPlan) -> String {
-    let mark = |step: &PostgresqlStep| match step {
-        PostgresqlStep::Apply(object) if object.document["metadata"]["annotations"][ROLLOUT_ANNOTATION].is_string() => {
-            "*"
-        }
-        _ => "",
-    };
-    let shown = steps(plan).into_iter().zip(&plan.steps).map(|(short, step)| format!("{short}{}", mark(step)));
-    shown.collect::<Vec<_>>().join(", ").replace("apply StatefulSet ", "")
+    steps(plan).join(", ").replace("apply StatefulSet ", "")
+}
+
+/// What is in the rollout, and whether something waits for its turn.
+fn turn(plan: &PostgresqlPlan) -> String {
+    let sets = plan.rollout.iter().flat_map(|rollout| rollout.stateful_sets.iter().map(String::as_str));
+    sets.chain(plan.awaits_turn.then_some("waits")).collect::<Vec<_>>().join(", ")
 }
 
 /// A difference from the settled state of a database with two standbys.
 type Change = fn(&mut ObservedPostgresql);
-/// One row: the differences of a database that has the turn; the steps, what follows for the turn, and the reason.
-type Row<'a> = (&'a str, &'a [Change], &'a str, Rollout, Option<Reason>);
+/// One row: the differences of a database that has the turn; the steps, what is in its rollout, and the reason.
+type Row<'a> = (&'a str, &'a [Change], &'a str, &'a str, Option<Reason>);
 
 const ALL_OUTDATED: Change = |w| outdated(w, &BOTH);
 const PRIMARY_OUTDATED: Change = |w| outdated(w, &["acme"]);
+const STANDBYS_RECORDED: Change = |w| record(w, "acme-standby");
 const STANDBYS_RESTART: Change = |w| applied(w, "acme-standby", false);
 const STANDBYS_RESTARTED: Change = |w| applied(w, "acme-standby", true);
 const PRIMARY_RESTARTS: Change = |w| applied(w, "acme", false);
@@ -93,81 +97,115 @@ const VOLUME_LOST: Change =
 
 #[test]
 fn rollout_order() {
-    use Rollout::{Idle, InProgress, Waiting};
-    let (both, in_rollout) = ("acme, acme-standby", "acme*, acme-standby");
-    let (turn, not_ready, fewer) = (Some(Reason::AwaitingTurn), Some(Reason::NotReady), Some(Reason::StandbysNotReady));
+    let both = "acme, acme-standby";
+    let (await_turn, not_ready, fewer) =
+        (Some(Reason::AwaitingTurn), Some(Reason::NotReady), Some(Reason::StandbysNotReady));
     let other_version: Change = |w| w.recorded.version = Some("16".to_owned());
     let no_standbys: Change = |w| drop(w.objects.remove(&id("acme-standby")).unwrap());
+    let no_primary: Change = |w| drop(w.objects.remove(&id("acme")).unwrap());
     let same_pods: Change = |w| its(w, "acme").requested.generation = Some("7".to_owned());
     let scaled: Change = |w| its(w, "acme").replicas = 2;
     let tls: Change = |w| requested(w, |requested| requested.mounted[1] = Some("c".to_owned()));
     let rows: &[Row<'_>] = &[
-        ("as it should be", &[], "", Idle, None),
+        ("as it should be", &[], "", "", None),
         // One database after the other.
-        ("it is another's turn", &[ALL_OUTDATED, OTHERS_TURN], "", Waiting, turn),
+        ("it is another's turn", &[ALL_OUTDATED, OTHERS_TURN], "", "waits", await_turn),
+        ("so it is again", &[ALL_OUTDATED, OTHERS_TURN, STANDBYS_RECORDED], "", "waits", await_turn),
         // Standbys first, then the primary.
-        ("it is its turn", &[ALL_OUTDATED], "acme-standby*", Waiting, turn),
-        ("the former standbys are still ready", &[PRIMARY_OUTDATED, STANDBYS_RESTART], "", Waiting, turn),
-        ("one is not yet", &[PRIMARY_OUTDATED, STANDBYS_RESTARTED, |w| down(w, 2)], "", Waiting, fewer),
-        ("the standbys are ready", &[PRIMARY_OUTDATED, STANDBYS_RESTARTED], in_rollout, InProgress, None),
-        ("there are none yet", &[PRIMARY_OUTDATED, no_standbys], in_rollout, InProgress, None),
-        ("the former primary is still ready", &[PRIMARY_RESTARTS], "", InProgress, None),
-        ("the primary does not come back", &[PRIMARY_RESTARTS, PRIMARY_DOWN], "", InProgress, not_ready),
-        ("it is back", &[PRIMARY_RESTARTED], "acme", Idle, None),
-        ("a user corrects it", &[NEW_SPEC, PRIMARY_RESTARTS, PRIMARY_DOWN], in_rollout, InProgress, not_ready),
+        ("it is its turn", &[ALL_OUTDATED], "acme-standby", "acme-standby, waits", await_turn),
+        ("that is recorded", &[ALL_OUTDATED, STANDBYS_RECORDED], "acme-standby", "acme-standby, waits", await_turn),
+        (
+            "the former standbys are still ready",
+            &[PRIMARY_OUTDATED, STANDBYS_RESTART],
+            "",
+            "acme-standby, waits",
+            await_turn,
+        ),
+        ("one is not yet", &[PRIMARY_OUTDATED, STANDBYS_RESTARTED, |w| down(w, 2)], "", "acme-standby, waits", fewer),
+        ("the standbys are ready", &[PRIMARY_OUTDATED, STANDBYS_RESTARTED], "acme", "acme", None),
+        ("there are none yet", &[PRIMARY_OUTDATED, no_standbys], both, "acme", None),
+        ("the former primary is still ready", &[PRIMARY_RESTARTS], "", "acme", None),
+        ("the primary does not come back", &[PRIMARY_RESTARTS, PRIMARY_DOWN], "", "acme", not_ready),
+        ("it is back", &[PRIMARY_RESTARTED], "", "", None),
+        ("one more version", &[PRIMARY_RESTARTS, PRIMARY_DOWN, ALL_OUTDATED], both, "acme", not_ready),
+        ("a dump is requested", &[PRIMARY_RESTARTS, PRIMARY_DOWN, same_pods], "acme", "acme", not_ready),
+        ("a user deletes it", &[PRIMARY_RESTARTS, PRIMARY_DOWN, no_primary], "acme", "acme", not_ready),
+        ("a user corrects it", &[NEW_SPEC, PRIMARY_RESTARTS, PRIMARY_DOWN], both, "", not_ready),
         // What is down needs no turn, and does not keep it.
-        ("the primary was down before", &[ALL_OUTDATED, PRIMARY_DOWN, OTHERS_TURN], both, Idle, not_ready),
-        ("a standby was", &[ALL_OUTDATED, STANDBY_DOWN, OTHERS_TURN], "acme-standby", Waiting, fewer),
-        ("a standby was, and it is its turn", &[ALL_OUTDATED, STANDBY_DOWN], in_rollout, InProgress, fewer),
-        ("a standby was, and still is", &[PRIMARY_RESTARTED, STANDBY_DOWN], "acme", Idle, fewer),
-        ("the volume is lost", &[ALL_OUTDATED, VOLUME_LOST], "", Idle, Some(Reason::VolumeLost)),
-        ("another version comes first", &[ALL_OUTDATED, other_version], "", Idle, Some(Reason::VersionMismatch)),
-        ("the primary's is replaced", &[PRIMARY_OUTDATED, PRIMARY_DELETED], "", Idle, Some(Reason::Replacing)),
-        ("the primary's is another's", &[PRIMARY_OUTDATED, PRIMARY_ANOTHERS], "", Idle, Some(Reason::NotOurs)),
+        ("the primary was down before", &[ALL_OUTDATED, PRIMARY_DOWN, OTHERS_TURN], both, "", not_ready),
+        ("a standby was", &[ALL_OUTDATED, STANDBY_DOWN, OTHERS_TURN], "acme-standby", "waits", fewer),
+        ("a standby was, and it is its turn", &[ALL_OUTDATED, STANDBY_DOWN], both, "acme", fewer),
+        ("a standby was, and still is", &[PRIMARY_RESTARTED, STANDBY_DOWN], "", "", fewer),
+        ("the volume is lost", &[ALL_OUTDATED, VOLUME_LOST], "", "", Some(Reason::VolumeLost)),
+        ("and it restarts", &[PRIMARY_RESTARTS, VOLUME_LOST], "", "", Some(Reason::VolumeLost)),
+        ("another version comes first", &[ALL_OUTDATED, other_version], "", "", Some(Reason::VersionMismatch)),
+        ("and it restarts", &[PRIMARY_RESTARTS, other_version], "", "acme", Some(Reason::VersionMismatch)),
+        ("the primary's is replaced", &[PRIMARY_OUTDATED, PRIMARY_DELETED], "", "", Some(Reason::Replacing)),
+        ("the primary's is another's", &[PRIMARY_OUTDATED, PRIMARY_ANOTHERS], "", "", Some(Reason::NotOurs)),
         // What users ask for comes at once, and in no order.
-        ("another spec", &[NEW_SPEC, OTHERS_TURN], both, Idle, None),
-        ("another password of the standbys", &[NEW_PASSWORD, OTHERS_TURN], both, Idle, None),
-        ("another certificate", &[NEW_CERTIFICATE, OTHERS_TURN], both, Idle, None),
-        ("another, while they restart", &[NEW_CERTIFICATE, STANDBYS_RESTART], "acme, acme-standby*", InProgress, None),
+        ("another spec", &[NEW_SPEC, OTHERS_TURN], both, "", None),
+        ("another password of the standbys", &[NEW_PASSWORD, OTHERS_TURN], both, "", None),
+        ("another certificate", &[NEW_CERTIFICATE, OTHERS_TURN], both, "", None),
+        ("another, while they restart", &[NEW_CERTIFICATE, STANDBYS_RESTART], both, "", None),
         (
             "another spec, of which the standbys have been told",
             &[PRIMARY_OUTDATED, same_pods, STANDBY_DOWN, OTHERS_TURN],
             "acme",
-            Idle,
+            "",
             fewer,
         ),
-        ("another spec with the same pods", &[same_pods], "acme", Idle, None),
-        ("a user has scaled the primary", &[PRIMARY_OUTDATED, scaled, OTHERS_TURN], "acme", Idle, None),
-        ("nothing is recorded", &[UNRECORDED, OTHERS_TURN], "", Waiting, turn),
-        ("nothing is recorded, in its turn", &[UNRECORDED], "acme-standby*", Waiting, turn),
-        ("nothing but another certificate", &[UNRECORDED, tls, OTHERS_TURN], both, Idle, None),
+        ("another spec with the same pods", &[same_pods], "acme", "", None),
+        ("a user has scaled the primary", &[PRIMARY_OUTDATED, scaled, OTHERS_TURN], "acme", "", None),
+        ("nothing is recorded", &[UNRECORDED, OTHERS_TURN], "", "waits", await_turn),
+        ("nothing is recorded, in its turn", &[UNRECORDED], "acme-standby", "acme-standby, waits", await_turn),
+        ("nothing but another certificate", &[UNRECORDED, tls, OTHERS_TURN], both, "", None),
     ];
     let desired = acme(json!({"replicas": 3}));
-    for (what, changes, expected, turn, reason) in rows {
+    for (what, changes, expected, rollout, reason) in rows {
         let mut observed = ObservedPostgresql { slot_holder: Some(desired.key.clone()), ..settled(&desired) };
         changes.iter().for_each(|change| change(&mut observed));
         let plan = decide(&desired, &observed);
-        let found = (shown(&plan), plan.rollout, plan.hold.map(|hold| hold.reason));
-        assert_eq!(found, ((*expected).to_owned(), *turn, *reason), "{what}");
+        let found = (shown(&plan), turn(&plan), plan.hold.map(|hold| hold.reason));
+        assert_eq!(found, ((*expected).to_owned(), (*rollout).to_owned(), *reason), "{what}");
     }
 }
 
 #[test]
-fn the_message_names_the_slot_holder() {
+fn messages_name_the_slot_holder() {
     let desired = acme(json!({}));
-    let mut observed = settled(&desired);
-    outdated(&mut observed, &["acme"]);
-    OTHERS_TURN(&mut observed);
-    let message = decide(&desired, &observed).hold.unwrap().message;
-    assert!(
-        message.ends_with("one database after the other; now it is the turn of Postgresql shop/orders"),
-        "{message}"
+    let message = |changes: &[Change]| {
+        let mut observed = settled(&desired);
+        changes.iter().for_each(|change| change(&mut observed));
+        decide(&desired, &observed).hold.unwrap().message
+    };
+    let waits = message(&[PRIMARY_OUTDATED, OTHERS_TURN]);
+    assert!(waits.ends_with("one database after the other; now it is the turn of Postgresql shop/orders"), "{waits}");
+    assert_eq!(
+        message(&[PRIMARY_RESTARTS, PRIMARY_DOWN]),
+        format!(
+            "pod acme-0: CrashLoopBackOff; this Postgresql has had the turn since {BEGAN}: others wait until its servers are ready"
+        ),
     );
+}
+
+/// The time of the first record stays.
+#[test]
+fn since_when_it_has_the_turn() {
+    let desired = acme(json!({"replicas": 3}));
+    let now = "2026-02-02T00:00:00Z".parse().unwrap();
+    for (changes, expected) in
+        [(&[PRIMARY_OUTDATED][..], now), (&[PRIMARY_OUTDATED, STANDBYS_RESTARTED], BEGAN.parse().unwrap())]
+    {
+        let mut observed = ObservedPostgresql { now, slot_holder: Some(desired.key.clone()), ..settled(&desired) };
+        changes.iter().for_each(|change| change(&mut observed));
+        assert_eq!(decide(&desired, &observed).rollout.unwrap().started_at.0, expected);
+    }
 }
 
 #[test]
 fn an_unfinished_rollout_keeps_the_slot() {
     let no_pods: Change = |w| w.pods.clear();
+    let no_standbys: Change = |w| drop(w.objects.remove(&id("acme-standby")).unwrap());
     let not_rolled: Change = |w| its(w, "acme").is_rolled = false;
     let other_volume: Change = |w| w.recorded.volume.as_mut().unwrap().uid = "former".to_owned();
     let rows: &[(&str, &[Change], bool)] = &[
@@ -178,6 +216,8 @@ fn an_unfinished_rollout_keeps_the_slot() {
         ("it is not", &[PRIMARY_RESTARTED, PRIMARY_DOWN], true),
         ("it has no pod", &[PRIMARY_RESTARTED, no_pods], true),
         ("nor had it before", &[no_pods, not_rolled], false),
+        ("it was never applied", &[STANDBYS_RECORDED], false),
+        ("it is gone", &[STANDBYS_RESTARTED, no_standbys], true),
         ("its volume is lost", &[PRIMARY_RESTARTS, VOLUME_LOST], false),
         ("it has another volume", &[PRIMARY_RESTARTS, other_volume], false),
         ("it is an earlier one's", &[PRIMARY_RESTARTS, PRIMARY_ANOTHERS], false),
