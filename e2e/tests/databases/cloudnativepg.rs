@@ -572,7 +572,7 @@ async fn an_app_connects_through_a_pooler_and_goes_back() {
         "apiVersion": "postgresql.cnpg.io/v1", "kind": "Pooler", "metadata": {"name": "acme-pg-pooler"},
         "spec": {"cluster": {"name": "acme-pg"}, "pgbouncer": {"poolMode": "session"}},
     });
-    poolers.create(&PostParams::default(), &serde_json::from_value(theirs).unwrap()).await.unwrap();
+    poolers.patch("acme-pg-pooler", &PatchParams::apply("user"), &Patch::Apply(&theirs)).await.unwrap();
     tenant.patch("acme", with(json!({}))).await.unwrap();
     condition("DatabaseNotOurs", &["Pooler acme-pg-pooler exists and is not of Cluster acme-pg"]).await;
     tenant.patch("acme", with(json!(null))).await.unwrap();
