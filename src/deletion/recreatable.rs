@@ -32,8 +32,7 @@ fn is_recreatable(object_type: &TypeMeta) -> bool {
         ) => true,
         // What a backup has made outlives its object.
         (GROUP, "ClientAppBackup") => true,
-        // The Backups that a schedule has made belong to the Cluster.
-        ("postgresql.cnpg.io", "ScheduledBackup" | "Pooler") => true,
+        ("postgresql.cnpg.io", "Pooler") => true,
         _ => false,
     }
 }

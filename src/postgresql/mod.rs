@@ -139,8 +139,9 @@ async fn bring_up(ctx: &PostgresqlContext, postgres: &PostgresqlObject<'_>) -> R
     }
     if plan.rollout != recorded.rollout {
         // Servers restart, and others may, only once that is on record: the next leader waits for it, too.
+        // Not at once: an older definition drops the field, and each pass would write it again.
         write(ctx, postgres, &PostgresqlStatus { rollout: plan.rollout, ..recorded }).await?;
-        return Ok(Action::requeue(Duration::ZERO));
+        return Ok(Action::requeue(Duration::from_secs(1)));
     }
     if !plan.awaits_turn && plan.rollout.is_none() {
         ctx.release_rollout_slot(postgres.key);

@@ -52,7 +52,7 @@ pub(super) async fn run(tenant: &Tenant<'_>, steps: &mut Steps) -> Result<()> {
     steps
         .step("a StorageClass that does not exist; deleted, and created again", async || {
             begin(tenant, json!({"storageClassName": "nowhere"})).await?;
-            let said = named(tenant, "the StorageClass is named", "nowhere").await?;
+            let said = named(tenant, "the claim is named", "unbound immediate PersistentVolumeClaims").await?;
             tenant.delete().await?;
             tenant.volumes_are_gone().await?;
             Ok(said)

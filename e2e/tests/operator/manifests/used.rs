@@ -7,7 +7,9 @@ use std::fs;
 use clientapp_crd::DEPLOYER;
 use clientapp_crd::{
     BackupPhase, ClientApp, ClientAppBackup, ClientAppRestore, ClientAppStatus, PostgresWriter, PostgresWriterSpec,
-    Postgresql, cloudnativepg::CloudNativePgCluster, conditions,
+    Postgresql,
+    cloudnativepg::{CloudNativePgCluster, CloudNativePgPooler},
+    conditions,
 };
 use e2e::lab::{IMAGE, Lab, TIMEOUT, Tenant, hostname};
 use e2e::operator::{Operator, Options};
@@ -247,13 +249,20 @@ async fn use_clientapps(tenant: &Tenant) {
     cloudnativepg::define(&tenant.client).await.unwrap();
     cloudnativepg::define_plugin(&tenant.client).await.unwrap();
     let store = json!({"endpoint": "https://s3.example.com", "bucket": "backups", "credentialsSecret": {"name": "s3"}});
-    let postgres = json!({"provider": "cloudnativepg", "backup": {"schedule": "@yearly", "store": store}});
+    let postgres = json!({
+        "provider": "cloudnativepg", "backup": {"schedule": "@yearly", "store": store}, "cloudnativepg": {"pooler": {}},
+    });
     tenant.create("cluster", json!({"hostname": host("cluster"), "postgres": postgres})).await.unwrap();
     let archives = |found: Option<&CloudNativePgCluster>| found?.archive();
     tenant.wait_for("cluster-pg", "with the plugin", archives).await;
     let played = cloudnativepg::Played { tenant, name: "cluster-pg" };
     played.begin().await.unwrap();
     played.is_healthy().await.unwrap();
+    played.pooler_answers(true).await.unwrap();
+    tenant.ready("cluster", 1).await;
+    tenant.patch("cluster", json!({"postgres": {"cloudnativepg": null}})).await.unwrap();
+    let gone = |found: Option<&CloudNativePgPooler>| found.is_none().then_some(());
+    tenant.wait_for("cluster-pg-pooler", "gone", gone).await;
     let spec = json!({"of": {"name": "cluster"}, "parts": ["Database"]});
     let backup = serde_json::from_value(json!({"metadata": {"name": "of-pg"}, "spec": spec})).unwrap();
     tenant.api::<ClientAppBackup>().create(&PostParams::default(), &backup).await.unwrap();

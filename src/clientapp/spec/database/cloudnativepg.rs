@@ -225,7 +225,7 @@ impl Provider for CloudNativePg {
                     kind: SCHEDULE,
                     resource: || ApiResource::erase::<CloudNativePgSchedule>(&()),
                     name: str::to_owned,
-                    is_recreatable: true,
+                    is_recreatable: false,
                     to_install: WHOLE_MANIFEST,
                     objects: builder.optional(SCHEDULE_CRD_NAME, part::<CloudNativePgSchedule>, changed),
                 },

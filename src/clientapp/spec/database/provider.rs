@@ -194,7 +194,7 @@ pub(crate) struct PartCache {
     pub(crate) resource: fn() -> ApiResource,
     /// Returns the name of the object that a database has.
     pub(crate) name: fn(&str) -> String,
-    /// Its deletion loses nothing.
+    /// Its deletion loses nothing, so it ends when no spec asks for it.
     pub(crate) is_recreatable: bool,
     /// Holds what a cluster admin has to do if the cluster does not know the kind.
     pub(crate) to_install: &'static str,
