@@ -250,7 +250,8 @@ async fn use_clientapps(tenant: &Tenant) {
     cloudnativepg::define_plugin(&tenant.client).await.unwrap();
     let store = json!({"endpoint": "https://s3.example.com", "bucket": "backups", "credentialsSecret": {"name": "s3"}});
     let postgres = json!({
-        "provider": "cloudnativepg", "backup": {"schedule": "@yearly", "store": store}, "cloudnativepg": {"pooler": {}},
+        "provider": "cloudnativepg", "version": "17", "backup": {"schedule": "@yearly", "store": store},
+        "cloudnativepg": {"pooler": {}},
     });
     tenant.create("cluster", json!({"hostname": host("cluster"), "postgres": postgres})).await.unwrap();
     let archives = |found: Option<&CloudNativePgCluster>| found?.archive();
