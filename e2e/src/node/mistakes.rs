@@ -1,6 +1,6 @@
 //! Apps that ask for what the node does not have: what they say, and that a corrected spec brings them up.
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
 use super::images::{Image, Layer, PATH};
@@ -71,7 +71,10 @@ pub(super) async fn run(tenant: &Tenant<'_>, steps: &mut Steps) -> Result<()> {
         .step("an image for another machine, and back", async || {
             tenant.write("first")?;
             tenant.patch(json!({"image": "nextcloud:foreign"})).await?;
-            let said = named(tenant, "the program is named", "exec format error").await?;
+            let said = named(tenant, "the way to the log is named", "see `kubectl logs").await?;
+            let of_app = ["logs", "--namespace", tenant.namespace, "--selector", "app.kubernetes.io/component=app"];
+            let log = tenant.node.kubectl(&of_app)?;
+            ensure!(log.contains("exec format error"), "{log}");
             tenant.change(json!({"image": null})).await?;
             tenant.says("notes", json!(["first"])).await?;
             Ok(said)
