@@ -149,7 +149,7 @@ fn pod(job: &mut Job) -> Option<&mut PodSpec> {
     job.spec.as_mut()?.template.spec.as_mut()
 }
 
-/// What a Job does with the app's files.
+/// Holds what a Job does with the app's files.
 struct Task<'a> {
     /// The name of its container.
     container: &'static str,

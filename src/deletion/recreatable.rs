@@ -14,7 +14,7 @@ use crate::crd::GROUP;
 
 /// Returns true if deleting an object of a kind loses nothing. Kinds that hold data, open them, or take data along are destroyed only with a
 /// permit. Kinds of groups other than Kubernetes' own may hold anything.
-fn is_recreatable(object_type: &TypeMeta) -> bool {
+pub(crate) fn is_recreatable(object_type: &TypeMeta) -> bool {
     let (group, _) = object_type.api_version.split_once('/').unwrap_or(("", ""));
     match (group, object_type.kind.as_str()) {
         ("", kind) => {

@@ -1,7 +1,7 @@
 //! Reads the addresses of servers. Pure.
 
-/// Returns scheme, host and port of a URL with nothing else in it: credentials would reach whoever reads a Job. The error does not quote
-/// it.
+/// Returns scheme, host and port of a URL with nothing else in it: credentials would reach all users who may read a Job. The error does
+/// not quote it.
 pub(crate) fn origin(url: &str) -> Result<String, &'static str> {
     let text = url.trim_end_matches('/');
     let host = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));

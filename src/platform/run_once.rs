@@ -49,7 +49,7 @@ const LOOKS_AT_DELETED: RangeInclusive<Duration> = Duration::from_secs(3)..=Dura
 pub(crate) trait RunOnce: Clone + Debug + Sized + Send + Sync + 'static {
     type Object: ReconciledObject + HasStatus<Status = Self::Status>;
     type Status: RunStatus;
-    /// What it reads of other controllers.
+    /// Holds what it reads of other controllers.
     type Shared: Send + Sync + 'static;
     /// The next thing to do.
     type Step: Clone + Debug + Send + Sync;

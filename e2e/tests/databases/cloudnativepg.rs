@@ -552,7 +552,7 @@ async fn an_app_connects_through_a_pooler_and_goes_back() {
     tenant.ready("acme", 2).await;
     assert_eq!(host(&tenant).await, "acme-pg-pooler.cnpg-pooler.svc.cluster.local");
 
-    // It comes back if somebody deletes it.
+    // It comes back if a user deletes it.
     let poolers = tenant.api::<CloudNativePgPooler>();
     let uid = poolers.get("acme-pg-pooler").await.unwrap().uid();
     poolers.delete("acme-pg-pooler", &DeleteParams::default()).await.unwrap();

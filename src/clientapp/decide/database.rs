@@ -251,17 +251,25 @@ fn volumes_going(observed: &Observed, object: &DesiredObject, now: Timestamp) ->
     Some(not_ready(Reason::Deleting, message).until(now + SAFETY_NET))
 }
 
-/// Returns the databases that are to be labelled as retained, once pods of the app use none of them.
-pub(super) fn former(desired: &Desired, observed: &Observed) -> impl Iterator<Item = Step> {
-    let is_settled = is_settled(desired, observed);
-    let former = observed.prerequisites.database.former.iter().filter(move |former| is_settled && !former.is_retained);
+/// Returns the steps for what pods of the app have used, once they run as its spec asks: former databases are labelled as retained, and
+/// what the spec no longer asks for beside its database is deleted, if the app can use that.
+pub(super) fn left(desired: &Desired, observed: &Observed, is_usable: bool) -> impl Iterator<Item = Step> {
+    let release = observed.release.as_ref();
+    let is_settled = release.is_none_or(|release| release.is_deployed_as(&desired.target().digest))
+        && observed.workloads_are_ready()
+        && observed.prerequisites.database.replaces.is_none();
+    let obsolete = obsolete(desired, observed).filter(move |_| is_usable);
+    former(observed).chain(obsolete).filter(move |_| is_settled)
+}
+
+fn former(observed: &Observed) -> impl Iterator<Item = Step> {
+    let former = observed.prerequisites.database.former.iter().filter(|former| !former.is_retained);
     former.map(|former| Step::RetainDatabase(former.clone()))
 }
 
-/// Returns what is to be deleted beside the database because the spec no longer asks for it, once pods of the app do not use it.
-pub(super) fn obsolete(desired: &Desired, observed: &Observed) -> impl Iterator<Item = Step> {
+fn obsolete(desired: &Desired, observed: &Observed) -> impl Iterator<Item = Step> {
     let view = &observed.prerequisites.database;
-    let database = view.object.as_ref().filter(|database| is_settled(desired, observed) && !database.deleting);
+    let database = view.object.as_ref().filter(|database| !database.deleting);
     let is_obsolete = move |part: &SeenPart| {
         database.is_some_and(|database| {
             part.owner_uid.as_ref() == Some(&database.uid) && part.app.as_ref() == Some(&desired.key.name)
@@ -272,14 +280,6 @@ pub(super) fn obsolete(desired: &Desired, observed: &Observed) -> impl Iterator<
         let SeenPart { uid, .. } = object.as_ref().filter(|part| is_obsolete(part))?;
         Some(Step::DeletePart { kind, uid: uid.clone() })
     })
-}
-
-/// Returns true if the pods of the app run as its spec asks, so that they use no other database.
-fn is_settled(desired: &Desired, observed: &Observed) -> bool {
-    let release = observed.release.as_ref();
-    release.is_none_or(|release| release.is_deployed_as(&desired.target().digest))
-        && observed.workloads_are_ready()
-        && observed.prerequisites.database.replaces.is_none()
 }
 
 /// Returns why the app cannot use its database, which exists as the spec asks.

@@ -144,8 +144,7 @@ fn redis_secret(Case { desired, observed, .. }: &Case<'_>) -> Answer {
 
 fn database(Case { desired, observed, database, .. }: &Case<'_>) -> Answer {
     let apply = database.apply.clone().map(Step::ApplyDatabase);
-    let obsolete = database::obsolete(desired, observed).filter(|_| database.hold.is_none());
-    let left = database::former(desired, observed).chain(obsolete);
+    let left = database::left(desired, observed, database.hold.is_none());
     Answer::from(database.hold.clone()).after(apply.into_iter().chain(left))
 }
 

@@ -459,7 +459,7 @@ fn a_pooler() {
         ("as it should be", json!({}), (|_| {}) as fn(&mut Observed), ""),
         ("it is not there", json!({}), |w| part(w).object = None, "postgres"),
         ("it is of an earlier spec", json!({}), |w| seen(w).digest = None, "postgres"),
-        ("nobody answers", json!({}), |w| w.prerequisites.database.reachable = false, WAITS),
+        ("no pod of it is ready", json!({}), |w| w.prerequisites.database.reachable = false, WAITS),
         ("a user's", json!({}), |w| (seen(w).owner_uid, seen(w).app) = (None, None), OTHERS),
         (
             "an old CloudNativePG",

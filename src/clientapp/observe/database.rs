@@ -1,7 +1,7 @@
 //! Observes the database and the backup that an upgrade waits for.
 
 use jiff::Timestamp;
-use kube::api::ListParams;
+use kube::api::{ApiResource, ListParams, TypeMeta};
 
 use super::{secrets, uncached};
 use crate::{
@@ -24,6 +24,7 @@ use crate::{
         ClientAppStatus, Owned,
         conditions::{find, kind},
     },
+    deletion::recreatable::is_recreatable,
     platform::{key::Key, warnings},
 };
 
@@ -38,34 +39,28 @@ pub(super) async fn view(
     let Some(DesiredDatabase { address, object }) = &desired.database else { return Ok(DatabaseView::default()) };
     // The user names this Secret, so its owner does not matter.
     let secret = secrets::keys(ctx, &Key::new(&key.namespace, &address.secret)).await?;
-    let Some(DesiredObject { provider, name, .. }) = object else {
-        return Ok(DatabaseView { secret, ..DatabaseView::default() });
-    };
+    let Some(object) = object else { return Ok(DatabaseView { secret, ..DatabaseView::default() }) };
+    let DesiredObject { provider, name, .. } = object;
     let DatabaseCaches { objects, endpoints, warnings, parts, backups: _ } = ctx.watches.of(*provider);
     let found = ctx.watches.database(*provider, &Key::new(&key.namespace, name));
     let warnings = warnings.as_ref().zip(found.as_ref()).and_then(|((kind, warnings), found)| {
         let about = warnings::group(&key.namespace, kind, name);
         warnings::quoted(warnings, &about, found.progressed)
     });
-    let is_ready = |service: &Key| {
-        let slices = endpoints.as_ref().filter(|_| object.as_ref().is_some_and(DesiredObject::needs_address));
-        slices.is_none_or(|slices| slices.group(service).iter().any(|(_, ready)| *ready))
-    };
-    let reachable = object.as_ref().is_none_or(|object| is_ready(&Key::new(&key.namespace, object.service())));
-    let scheduled = object.as_ref().map(|object| scheduled(ctx, key, object, found.as_ref())).unwrap_or_default();
+    let addresses = endpoints.as_ref().filter(|_| object.needs_address());
+    let reachable = addresses.is_none_or(|slices| {
+        let of_service = slices.group(&Key::new(&key.namespace, object.service()));
+        of_service.iter().any(|(_, ready)| *ready)
+    });
+    let scheduled = scheduled(ctx, key, object, found.as_ref());
     Ok(DatabaseView {
         kind: objects.availability(),
         app_uid: uid.to_owned(),
         recorded_uid: owned::uid(&recorded.owned, provider.kind(), name).map(str::to_owned),
-        pods: match object {
-            Some(object) => {
-                pods(ctx, desired, object, found.as_ref().map(|found| (found, reachable)), (recorded, now)).await
-            }
-            None => None,
-        },
+        pods: pods(ctx, desired, object, found.as_ref().map(|found| (found, reachable)), (recorded, now)).await,
         object: found,
         secret,
-        parts: object.as_ref().map_or_else(Vec::new, |object| self::parts(key, object, parts)),
+        parts: self::parts(key, object, parts),
         warnings,
         scheduled,
         replaces: owned::replaced(recorded, provider.kind(), name).map(str::to_owned),
@@ -137,12 +132,12 @@ fn former(
 
 /// Returns the objects beside a database, of each kind that its provider has.
 fn parts(key: &Key, object: &DesiredObject, caches: &[PartCache]) -> Vec<PartView> {
-    let view = |PartCache { kind, resource: _, name, is_recreatable, to_install, objects }: &PartCache| {
-        let name = name(&object.name);
+    let view = |PartCache { kind, resource, name, to_install, objects }: &PartCache| {
+        let (ApiResource { api_version, kind: api_kind, .. }, name) = (resource(), name(&object.name));
         PartView {
             kind,
             part_use: object.part_use(kind),
-            is_recreatable: *is_recreatable,
+            is_recreatable: is_recreatable(&TypeMeta { api_version, kind: api_kind }),
             availability: objects.availability(),
             to_install,
             object: objects.objects.get(&Key::new(&key.namespace, name.as_str())),

@@ -223,7 +223,7 @@ pub(crate) struct FormerDatabase {
 pub(crate) struct PartView {
     pub(crate) kind: &'static str,
     pub(crate) name: String,
-    /// What the spec needs it for.
+    /// Says what the spec needs it for.
     pub(crate) part_use: PartUse,
     /// Its deletion loses nothing.
     pub(crate) is_recreatable: bool,

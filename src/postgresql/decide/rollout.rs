@@ -25,7 +25,7 @@ use crate::{
 pub(super) struct Timing {
     /// It restarts in the rollout of its database, or has begun to.
     pub in_rollout: bool,
-    /// Why it is not applied yet.
+    /// Says why it is not applied yet.
     pub later: Option<String>,
 }
 

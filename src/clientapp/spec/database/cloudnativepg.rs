@@ -217,7 +217,6 @@ impl Provider for CloudNativePg {
                     kind: STORE,
                     resource: || ApiResource::erase::<BarmanObjectStore>(&()),
                     name: str::to_owned,
-                    is_recreatable: false,
                     to_install: "install CloudNativePG's plugin barman-cloud, which makes the backups",
                     objects: builder.optional(STORE_CRD_NAME, part::<BarmanObjectStore>, changed),
                 },
@@ -225,7 +224,6 @@ impl Provider for CloudNativePg {
                     kind: SCHEDULE,
                     resource: || ApiResource::erase::<CloudNativePgSchedule>(&()),
                     name: str::to_owned,
-                    is_recreatable: false,
                     to_install: WHOLE_MANIFEST,
                     objects: builder.optional(SCHEDULE_CRD_NAME, part::<CloudNativePgSchedule>, changed),
                 },
@@ -233,7 +231,6 @@ impl Provider for CloudNativePg {
                     kind: POOLER,
                     resource: || ApiResource::erase::<CloudNativePgPooler>(&()),
                     name: cloudnativepg::pooler,
-                    is_recreatable: true,
                     to_install: WHOLE_MANIFEST,
                     objects: builder.optional(POOLER_CRD_NAME, part::<CloudNativePgPooler>, pooler::changed),
                 },
@@ -259,11 +256,13 @@ impl Provider for CloudNativePg {
             Some((JOB, name, _)) => cloudnativepg::names_job(&database.name, name),
             _ => false,
         };
-        let of_pooler = |pod: &&Pod| pod.labels().get(POOLER_LABEL) == Some(&cloudnativepg::pooler(&database.name));
-        let (pods, of_pooler): (Vec<_>, Vec<_>) =
-            (pods.iter().filter(is_its).cloned().collect(), pods.iter().filter(of_pooler).cloned().collect());
-        let Some(problem) = pods::why(&pods, None) else { return pods::why(&of_pooler, None) };
-        let unfinished = pods.iter().filter(|pod| pods::phase(pod) != "Succeeded");
+        let its: Vec<_> = pods.iter().filter(is_its).cloned().collect();
+        let Some(problem) = pods::why(&its, None) else {
+            let pooler = cloudnativepg::pooler(&database.name);
+            let of_pooler = pods.iter().filter(|pod| pod.labels().get(POOLER_LABEL) == Some(&pooler));
+            return pods::why(&of_pooler.cloned().collect::<Vec<_>>(), None);
+        };
+        let unfinished = its.iter().filter(|pod| pods::phase(pod) != "Succeeded");
         let mut jobs = unfinished.filter_map(|pod| controller(pod).filter(|(kind, ..)| *kind == JOB));
         // CloudNativePG never replaces a Job, whatever its spec becomes.
         let job = jobs.next().map(|(_, name, _)| {

@@ -121,10 +121,6 @@ impl Provider for Percona {
         pgbouncer(database)
     }
 
-    fn needs_address(&self, _postgres: &Postgres) -> bool {
-        true
-    }
-
     fn version_error(&self, version: &str, config: &Config) -> Option<String> {
         let version = postgres_image(version).is_none().then_some(&config.percona_cr_version)?;
         Some(format!("Percona {version} ships PostgreSQL 14 to 18"))

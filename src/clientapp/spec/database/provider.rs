@@ -47,9 +47,10 @@ pub(crate) trait Provider: Sync {
     /// Returns the Service through which an app with this spec reaches the database.
     fn service(&self, postgres: &Postgres, database: &str) -> String;
 
-    /// Returns true if an address of that Service proves what the database object does not say: that somebody answers there.
+    /// Returns true if a ready address of that Service, where [`DatabaseCaches::endpoints`] tells of one, proves more than the database
+    /// object says.
     fn needs_address(&self, _postgres: &Postgres) -> bool {
-        false
+        true
     }
 
     /// Returns why the provider has no PostgreSQL of this major version; `None`: it has.
@@ -169,7 +170,7 @@ pub(crate) struct BackupWords {
     pub(crate) none: &'static str,
 }
 
-/// What a spec needs objects of a kind for.
+/// Tells what a spec needs objects of a kind for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PartUse {
     /// Nothing: one that an earlier spec has asked for is deleted, if that loses nothing.
@@ -194,8 +195,6 @@ pub(crate) struct PartCache {
     pub(crate) resource: fn() -> ApiResource,
     /// Returns the name of the object that a database has.
     pub(crate) name: fn(&str) -> String,
-    /// Its deletion loses nothing, so it ends when no spec asks for it.
-    pub(crate) is_recreatable: bool,
     /// Holds what a cluster admin has to do if the cluster does not know the kind.
     pub(crate) to_install: &'static str,
     pub(crate) objects: Arc<Optional<SeenPart>>,
@@ -215,7 +214,7 @@ pub(crate) struct DatabaseCaches {
     /// `None`: the database objects themselves report whether they are backed up.
     pub(crate) backups: Option<Arc<Optional<SeenBackup>>>,
     pub(crate) parts: Vec<PartCache>,
-    /// True if an EndpointSlice has a ready address, filed under its Service. `None`: every ready database object has one.
+    /// True if an EndpointSlice has a ready address, filed under its Service. `None`: a ready database object always has one.
     pub(crate) endpoints: Option<Arc<Cache<bool>>>,
     /// Warnings about objects of this kind, which have the databases' names; `None`: the database objects say everything
     /// themselves.

@@ -64,7 +64,7 @@ fn shown(plan: &PostgresqlPlan) -> String {
     steps(plan).join(", ").replace("apply StatefulSet ", "")
 }
 
-/// What is in the rollout, and whether something waits for its turn.
+/// Returns the StatefulSets in the rollout, and `waits` if one waits for its turn.
 fn turn(plan: &PostgresqlPlan) -> String {
     let sets = plan.rollout.iter().flat_map(|rollout| rollout.stateful_sets.iter().map(String::as_str));
     sets.chain(plan.awaits_turn.then_some("waits")).collect::<Vec<_>>().join(", ")
