@@ -203,7 +203,7 @@ fn until(child: &mut Child, text: &str) -> (String, impl std::io::Read + use<>) 
     (String::from_utf8_lossy(&said).into_owned(), output)
 }
 
-/// Whether the line contains the words, in this order.
+/// Returns true if the line contains the words, in this order.
 fn has(line: &str, words: &[&str]) -> bool {
     let mut line = line.split_whitespace();
     words.iter().all(|word| line.any(|found| found == *word))

@@ -191,7 +191,7 @@ pub const RECLAIM_FINALIZER: &str = "apps.bnerd-operator.local/reclaim";
 /// Removed from a `PostgresWriter` only after its row is deleted.
 pub const ROW_FINALIZER: &str = "apps.bnerd-operator.local/row";
 
-/// What keeps Argo CD and Flux from pruning a definition: all objects of the kind go with it.
+/// Keeps Argo CD and Flux from pruning a definition: all objects of the kind go with it.
 const KEPT: [(&str, &str); 2] = [
     ("argocd.argoproj.io/sync-options", "Prune=false,Delete=false"),
     ("kustomize.toolkit.fluxcd.io/prune", "disabled"),

@@ -71,7 +71,7 @@ fn given(helm: &Charts, file: &str) -> Value {
     serde_json::from_slice(&base64::prelude::BASE64_STANDARD.decode(encoded).unwrap()).unwrap()
 }
 
-/// Whether two trees are equal, where 1 equals 1.0.
+/// Returns true if two trees are equal, where 1 equals 1.0.
 fn same(one: &Value, other: &Value) -> bool {
     match (one, other) {
         (Value::Number(one), Value::Number(other)) => one.as_f64() == other.as_f64(),
