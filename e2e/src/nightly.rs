@@ -2,13 +2,14 @@
 //! of its own, so that none sees what another has left, and a table at the end says how each went. An **effect**.
 
 use std::fmt;
-use std::process::{Command, ExitStatus};
+use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use clap::ValueEnum;
 use jiff::Timestamp;
 
+use crate::operator::cargo;
 use crate::tools::{KUBERNETES, OLDEST};
 
 #[derive(clap::Args, Clone, Debug)]
@@ -118,7 +119,6 @@ pub fn table(night: &[Ran]) -> String {
 /// If this process has no current directory.
 pub fn run(options: &Options) -> Result<Vec<Ran>> {
     let seed = options.seed.unwrap_or_else(|| Timestamp::now().as_second().unsigned_abs());
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("e2e is in a workspace")?;
     let wanted = |part: &&Part| options.parts.is_empty() || options.parts.contains(part);
     let night = Part::value_variants().iter().filter(wanted).map(|part| {
@@ -128,7 +128,7 @@ pub fn run(options: &Options) -> Result<Vec<Ran>> {
         let command = format!("{set}cargo {}", arguments.join(" "));
         eprintln!("\n=== {command}");
         let began = Instant::now();
-        let status = Command::new(&cargo).args(&arguments).envs(variables).current_dir(root).status();
+        let status = cargo().args(&arguments).envs(variables).current_dir(root).status();
         let status = status.inspect_err(|error| eprintln!("cannot run cargo: {error}")).ok();
         Ran { command, status, took: began.elapsed() }
     });
