@@ -1,7 +1,7 @@
 //! Runs the helm 4 command line (effect, except where a module says that it is pure).
 //!
 //! `cli` builds the command line, runs it, and interprets what it prints; `gateway` connects it to the API server. `charts` keeps what was
-//! pulled from a `source`. `values` prepares the values, `hosts` finds the hosts of what is rendered, `storage` reads Helm's Secrets.
+//! pulled from a `source`, with `credentials` if it demands them. `values` prepares the values, `hosts` finds the hosts of what is rendered, `storage` reads Helm's Secrets.
 //!
 //! An exit code of 0 proves nothing: after `helm upgrade` and `uninstall`, the caller checks Helm's storage.
 
@@ -19,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 mod charts;
 pub(crate) mod cli;
+pub(crate) mod credentials;
 pub(crate) mod gateway;
 pub(crate) mod hosts;
 pub(crate) mod source;
@@ -33,6 +34,7 @@ pub(crate) use cli::{
     redact::Redactor,
     version::cautions,
 };
+pub(crate) use credentials::{CredentialFiles, InvalidCredentials};
 pub(crate) use source::ChartSource;
 
 use crate::platform::process::{self, Limits, Program};
@@ -40,9 +42,11 @@ pub(crate) use crate::platform::process::{Cause, Finished, ProcessError};
 
 use charts::cache::{Pull, Pulled};
 use cli::{
+    command::archive_name,
     index, version,
     workdir::{self, WorkDir},
 };
+use credentials::Credentials;
 use gateway::{Claim, Gateway, GatewaySession, Review, RunScope, record::Recorded};
 
 use crate::platform::panic::joined;
@@ -90,6 +94,8 @@ pub struct HelmSettings {
     pub grace: Duration,
     /// Limit of a run's private memory, in bytes. An ordinary run needs less than 100 MiB.
     pub memory: u64,
+    /// What a pull needs beyond the source.
+    pub credentials: CredentialFiles,
 }
 
 /// The chart cache, filled by helm.
@@ -258,10 +264,10 @@ impl Helm {
         &self,
         url: &str,
         (chart, version): (&ChartName, &semver::Version),
-        dir: &Path,
+        (dir, credentials): (&Path, &Credentials),
         cancel: &CancellationToken,
     ) -> Result<Vec<String>, HelmError> {
-        self.run(HelmCommand::fetch_index(url, dir), None, self.0.settings.deadline, cancel).await?;
+        self.run(HelmCommand::fetch_index(url, dir, credentials), None, self.0.settings.deadline, cancel).await?;
         let (chart, version) = (chart.clone(), version.clone());
         let not_listed =
             HelmError::NotListed { chart: chart.clone(), version: version.clone(), repository: url.to_owned() };
@@ -281,16 +287,30 @@ impl Pull for Helm {
     ) -> Result<Pulled, HelmError> {
         let verb = Verb::Pull;
         let prepare = |source| HelmError::Prepare { verb, source };
+        let (files, of) = (self.0.settings.credentials.clone(), source.clone());
+        let credentials = joined(task::spawn_blocking(move || files.read(&of))).await;
+        let credentials = credentials.map_err(|source| HelmError::Credentials { source })?;
         let dir = tempfile::Builder::new().prefix("pull-").tempdir_in(self.0.workdir.path()).map_err(prepare)?;
         let listed = match source {
-            ChartSource::Repository(url) => Some(self.fetch_digests(url, (chart, version), dir.path(), cancel).await?),
+            ChartSource::Repository(url) => {
+                let into = (dir.path(), &credentials);
+                Some(self.fetch_digests(url, (chart, version), into, cancel).await?)
+            }
             ChartSource::Registry { .. } | ChartSource::Directory(_) => None,
         };
-        let command = HelmCommand::pull(source, chart, version, dir.path()).ok_or(HelmError::NothingPulled)?;
+        if let Some(archive) = source.file(&archive_name(chart, version)) {
+            workdir::copy_signed(&archive, dir.path()).map_err(prepare)?;
+        }
+        let command = HelmCommand::pull(source, chart, version, dir.path(), &credentials);
+        let command = command.ok_or(HelmError::NothingPulled)?;
         // Without access to the API server, which a pull does not need.
         self.run(command, None, self.0.settings.deadline, cancel).await?;
         let path = workdir::only_file(dir.path()).map_err(prepare)?.ok_or(HelmError::NothingPulled)?;
         Ok(Pulled { path, listed, _dir: dir })
+    }
+
+    fn verifies(&self) -> bool {
+        self.0.settings.credentials.keyring.is_some()
     }
 }
 

@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! <cache>/sha256/<digest>.tgz                           content
-//! <cache>/index/<hash of the source>/<chart>-<version>  the digest, one line
+//! <cache>/index/<hash of the source>/<chart>-<version>  the digest, and ` signed` if its signature was verified; one line
 //! ```
 
 use std::{
@@ -27,7 +27,11 @@ use tokio_util::sync::CancellationToken;
 use super::archive;
 use crate::{
     helm::{
-        cli::{command::ChartName, error::HelmError, index::is_version},
+        cli::{
+            command::{ChartName, archive_name},
+            error::HelmError,
+            index::is_version,
+        },
         source::ChartSource,
         values::with_registry,
     },
@@ -38,6 +42,9 @@ use crate::{
 const MAX_PACKED: u64 = 20 << 20;
 
 const MAX_PULLS: usize = 2;
+
+/// Ends the record of a chart whose signature was verified.
+const SIGNED: &str = " signed";
 
 /// Number of packaged charts to keep, by last use. Others are pulled again when they are next installed.
 const MAX_CHARTS: usize = 64;
@@ -99,7 +106,7 @@ pub(crate) struct Pulled {
 
 /// Pulls packaged charts: helm, or the fake in this module's tests.
 pub(crate) trait Pull: Send + Sync {
-    /// Pulls a chart without verifying it; [`PullThroughCache`] does that.
+    /// Pulls a chart. What is verified is its signature at most; [`PullThroughCache`] verifies the rest.
     fn pull(
         &self,
         source: &ChartSource,
@@ -107,6 +114,9 @@ pub(crate) trait Pull: Send + Sync {
         version: &Version,
         cancel: &CancellationToken,
     ) -> impl Future<Output = Result<Pulled, HelmError>> + Send;
+
+    /// Returns true if it pulls only charts with a valid signature, also from a directory.
+    fn verifies(&self) -> bool;
 }
 
 /// Concurrent callers that request the same version share one pull. One of them drives it; if that caller goes away, the next takes
@@ -129,7 +139,8 @@ impl<P: Pull> PullThroughCache<P> {
         shutdown: CancellationToken,
     ) -> Self {
         let (ready, pulls) = (Cache::builder().build(), Semaphore::new(MAX_PULLS));
-        Self { disk: Arc::new(Disk { source, chart, dir }), helm, shutdown, ready, pulls }
+        let verifies = helm.verifies();
+        Self { disk: Arc::new(Disk { source, chart, dir, verifies }), helm, shutdown, ready, pulls }
     }
 
     /// Returns the chart in this version, with its content verified.
@@ -169,9 +180,10 @@ impl<P: Pull> PullThroughCache<P> {
             return Ok(chart);
         }
         let pulled;
-        let (file, listed) = match self.disk.source.file(&format!("{}-{version}.tgz", self.disk.chart)) {
-            Some(path) => (path, None),
-            None => {
+        let (file, listed) = match self.disk.source.file(&archive_name(&self.disk.chart, version)) {
+            // It is said below that one is missing, and helm verifies the others.
+            Some(path) if !self.disk.verifies || !path.exists() => (path, None),
+            _ => {
                 // Each pull is a process with the whole index of a repository in memory.
                 let _one_of_few = self.pulls.acquire().await;
                 let Disk { source, chart, .. } = &*self.disk;
@@ -196,6 +208,14 @@ struct Disk {
     source: ChartSource,
     chart: ChartName,
     dir: PathBuf,
+    /// Only charts whose signatures were verified are of use.
+    verifies: bool,
+}
+
+/// What is recorded of a chart version.
+struct Record {
+    digest: String,
+    signed: bool,
 }
 
 impl Disk {
@@ -209,11 +229,15 @@ impl Disk {
         self.dir.join("index").join(source).join(format!("{}-{version}", self.chart))
     }
 
-    fn recorded(&self, version: &Version) -> Result<Option<String>, ChartError> {
+    fn recorded(&self, version: &Version) -> Result<Option<Record>, ChartError> {
         let path = self.record(version);
         match fs::read_to_string(&path) {
-            // After a crash of the machine, the file may contain something other than a digest.
-            Ok(text) => Ok(Some(text.trim().to_owned()).filter(|digest| is_digest(digest))),
+            Ok(text) => {
+                let digest = text.trim().strip_suffix(SIGNED);
+                let (digest, signed) = (digest.unwrap_or(text.trim()).to_owned(), digest.is_some());
+                // After a crash of the machine, the file may contain something other than a digest.
+                Ok(is_digest(&digest).then_some(Record { digest, signed }))
+            }
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(cache_error(path, error)),
         }
@@ -229,7 +253,9 @@ impl Disk {
     }
 
     fn recorded_chart(&self, version: &Version) -> Result<Option<Chart>, ChartError> {
-        let Some(digest) = self.recorded(version)? else { return Ok(None) };
+        // One from the time before there was a keyring is pulled again, with its signature.
+        let usable = self.recorded(version)?.filter(|record| record.signed || !self.verifies);
+        let Some(Record { digest, signed: _ }) = usable else { return Ok(None) };
         self.intact(&digest).map(|content| self.chart(version, digest, &content)).transpose()
     }
 
@@ -242,7 +268,7 @@ impl Disk {
         let content = content.ok_or_else(too_large)?;
         let digest = sha256(&content);
         match (self.recorded(version)?, listed) {
-            (Some(recorded), _) if recorded != digest => {
+            (Some(Record { digest: recorded, .. }), _) if recorded != digest => {
                 return Err(ChartError::DigestChanged { version: version.clone(), recorded, found: digest });
             }
             (None, Some([])) => {
@@ -258,7 +284,8 @@ impl Disk {
         let chart = self.chart(version, digest, &content)?;
         write(&chart.path, &content)?;
         // Last, because a record promises that the content was verified.
-        write(&self.record(version), format!("{}\n", chart.digest).as_bytes())?;
+        let signed = if self.verifies { SIGNED } else { "" };
+        write(&self.record(version), format!("{}{signed}\n", chart.digest).as_bytes())?;
         self.prune(&chart.path)
             .unwrap_or_else(|error| tracing::warn!(%error, "cannot remove old charts from the cache"));
         Ok(chart)

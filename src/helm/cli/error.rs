@@ -9,7 +9,7 @@ use super::{
     index::InvalidIndex,
     parse::HelmFailure,
 };
-use crate::platform::process::ProcessError;
+use crate::{helm::credentials::InvalidCredentials, platform::process::ProcessError};
 
 /// A helm run failed. Helm's storage shows what it did nevertheless.
 #[derive(Debug, thiserror::Error)]
@@ -20,6 +20,8 @@ pub(crate) enum HelmError {
     Process { verb: Verb, source: ProcessError },
     #[error("cannot prepare helm {verb}: {source}")]
     Prepare { verb: Verb, source: io::Error },
+    #[error("the credentials of the chart repository cannot be used: {source}")]
+    Credentials { source: InvalidCredentials },
     #[error("helm {verb} was cancelled")]
     Cancelled { verb: Verb },
     #[error("helm {verb} was stopped, because it took longer than {}", seconds(*deadline))]

@@ -1,7 +1,6 @@
 //! Makes a private directory for this operator process and its helm runs (effect).
 
 use std::{
-    ffi::OsStr,
     fs::{self, DirBuilder, File},
     io,
     os::unix::fs::{DirBuilderExt, PermissionsExt},
@@ -12,6 +11,8 @@ use tempfile::TempDir;
 
 const PREFIX: &str = "clientapp-operator-";
 const LOCK: &str = "operator.lock";
+/// What the name of a chart's signature ends with, after that of the chart.
+const PROVENANCE: &str = ".prov";
 
 /// A directory of mode 0700 for kubeconfigs, helm's home directories and pulled charts, removed when dropped.
 ///
@@ -61,13 +62,28 @@ fn remove_abandoned(parent: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns the only regular file in a directory, if there is exactly one.
+/// Copies a packaged chart, and its signature if there is one, so that what is verified is what is installed.
+pub(in crate::helm) fn copy_signed(chart: &Path, into: &Path) -> io::Result<()> {
+    let copy = |from: &Path| fs::copy(from, into.join(from.file_name().unwrap_or_default()));
+    let mut signature = chart.as_os_str().to_owned();
+    signature.push(PROVENANCE);
+    copy(chart)?;
+    match copy(Path::new(&signature)) {
+        // helm says then that there is none.
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Returns the only regular file in a directory beside a chart's signature, if there is exactly one.
 pub(in crate::helm) fn only_file(dir: &Path) -> io::Result<Option<PathBuf>> {
     let mut files = Vec::new();
     for entry in fs::read_dir(dir)? {
         let entry = entry?;
+        let name = entry.file_name();
+        let name = name.as_encoded_bytes();
         // `helm pull` first writes to a hidden temporary file.
-        if entry.file_type()?.is_file() && !OsStr::as_encoded_bytes(&entry.file_name()).starts_with(b".") {
+        if entry.file_type()?.is_file() && !name.starts_with(b".") && !name.ends_with(PROVENANCE.as_bytes()) {
             files.push(entry.path());
         }
     }
