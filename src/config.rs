@@ -226,7 +226,7 @@ pub(crate) enum ConfigError {
     Read { path: PathBuf, source: std::io::Error },
     #[error("base values in {origin}: {problem}")]
     BaseValues { origin: String, problem: String },
-    #[error("--chart-repository-credentials or --chart-keyring: {0}")]
+    #[error("--chart-repository-credentials or --chart-keyring cannot be used: {0}")]
     Credentials(#[from] InvalidCredentials),
 }
 

@@ -192,8 +192,8 @@ async fn only_signed_charts_are_installed() {
         ("directory", directory.path().display().to_string()),
         ("registry", registry.repository()),
     ] {
-        let operator = leading(&Options { chart_repository: source, arguments: arguments.clone(), ..options.clone() });
-        let operator = operator.await;
+        let options = Options { chart_repository: source, arguments: arguments.clone(), ..options.clone() };
+        let operator = leading(&options).await;
         let name = |what: &str| format!("{kind}-{what}");
         for (what, version, words) in [
             ("unsigned", charts::PATCH, "the chart has no signature"),

@@ -20,7 +20,7 @@ pub(crate) enum HelmError {
     Process { verb: Verb, source: ProcessError },
     #[error("cannot prepare helm {verb}: {source}")]
     Prepare { verb: Verb, source: io::Error },
-    #[error("the credentials of the chart repository cannot be used: {source}")]
+    #[error("--chart-repository-credentials or --chart-keyring cannot be used: {source}")]
     Credentials { source: InvalidCredentials },
     #[error("helm {verb} was cancelled")]
     Cancelled { verb: Verb },
