@@ -1,7 +1,7 @@
 //! Runs the helm 4 command line (effect, except where a module says that it is pure).
 //!
 //! `cli` builds the command line, runs it, and interprets what it prints; `gateway` connects it to the API server. `charts` keeps what was
-//! pulled from a `source`, with `credentials` if it demands them. `values` prepares the values, `hosts` finds the hosts of what is rendered, `storage` reads Helm's Secrets.
+//! pulled from a `source`. `values` prepares the values, `hosts` finds the hosts of what is rendered, `storage` reads Helm's Secrets.
 //!
 //! An exit code of 0 proves nothing: after `helm upgrade` and `uninstall`, the caller checks Helm's storage.
 
@@ -19,7 +19,6 @@ use tokio_util::sync::CancellationToken;
 
 mod charts;
 pub(crate) mod cli;
-pub(crate) mod credentials;
 pub(crate) mod gateway;
 pub(crate) mod hosts;
 pub(crate) mod source;
@@ -29,12 +28,12 @@ pub(crate) mod values;
 pub(crate) use charts::cache::{Chart, ChartError};
 pub(crate) use cli::{
     command::{ChartName, Flags, HelmCommand, ReleaseLabels, TestRequest, Uninstall, Upgrade, Verb},
+    credentials::{CredentialFiles, InvalidCredentials},
     error::{HelmError, HelmUnavailable, SetupError},
     parse::{HelmFailure, classify, left_behind},
     redact::Redactor,
     version::cautions,
 };
-pub(crate) use credentials::{CredentialFiles, InvalidCredentials};
 pub(crate) use source::ChartSource;
 
 use crate::platform::process::{self, Limits, Program};
@@ -43,10 +42,10 @@ pub(crate) use crate::platform::process::{Cause, Finished, ProcessError};
 use charts::cache::{Pull, Pulled};
 use cli::{
     command::archive_name,
+    credentials::Credentials,
     index, version,
     workdir::{self, WorkDir},
 };
-use credentials::Credentials;
 use gateway::{Claim, Gateway, GatewaySession, Review, RunScope, record::Recorded};
 
 use crate::platform::panic::joined;

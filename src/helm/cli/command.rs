@@ -5,9 +5,9 @@
 
 use std::{ffi::OsString, fmt, path::Path, path::PathBuf, str::FromStr, time::Duration};
 
-use super::redact::Redactor;
+use super::{credentials::Credentials, redact::Redactor};
 use crate::{
-    helm::{credentials::Credentials, source::ChartSource},
+    helm::source::ChartSource,
     platform::{account::AccountName, key::is_label},
 };
 

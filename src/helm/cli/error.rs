@@ -6,10 +6,11 @@ use semver::Version;
 
 use super::{
     command::{ChartName, Verb},
+    credentials::InvalidCredentials,
     index::InvalidIndex,
     parse::HelmFailure,
 };
-use crate::{helm::credentials::InvalidCredentials, platform::process::ProcessError};
+use crate::platform::process::ProcessError;
 
 /// A helm run failed. Helm's storage shows what it did nevertheless.
 #[derive(Debug, thiserror::Error)]

@@ -9,7 +9,8 @@ use std::{
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::Value;
 
-use super::{cli::redact::Redactor, source::ChartSource};
+use super::redact::Redactor;
+use crate::helm::source::ChartSource;
 
 /// The keys of a Secret with credentials: those of Flux's HelmRepositories, and of Kubernetes' own types of Secrets.
 const USERNAME: &str = "username";
@@ -96,14 +97,14 @@ impl CredentialFiles {
             });
         }
         let (config, ca) = (read(DOCKER_CONFIG)?, read(CA)?);
-        let login = pair(&directory, (USERNAME, read(USERNAME)?), (PASSWORD, read(PASSWORD)?))?;
-        let certificate = pair(&directory, (CERTIFICATE, read(CERTIFICATE)?), (KEY, read(KEY)?))?;
+        let login = pair(&directory, [USERNAME, PASSWORD], [read(USERNAME)?, read(PASSWORD)?])?;
+        let certificate = pair(&directory, [CERTIFICATE, KEY], [read(CERTIFICATE)?, read(KEY)?])?;
         if login.is_none() && config.is_none() && ca.is_none() && certificate.is_none() {
             return Err(InvalidCredentials::Empty { directory });
         }
         let login = match (login, source) {
             (None, _) => None,
-            (Some((username, password)), ChartSource::Repository(_)) => {
+            (Some([username, password]), ChartSource::Repository(_)) => {
                 let username = line(path(USERNAME), username)?;
                 if username.contains(':') {
                     return Err(InvalidCredentials::NotOneLine { path: path(USERNAME), rule: " without a colon" });
@@ -162,20 +163,18 @@ fn content(path: &Path) -> Result<Option<Vec<u8>>, InvalidCredentials> {
     Ok(Some(content))
 }
 
-type NamedFile = (&'static str, Option<Vec<u8>>);
-
 /// Returns two files of which neither is of use without the other.
 fn pair(
     directory: &Path,
-    (first, one): NamedFile,
-    (second, other): NamedFile,
-) -> Result<Option<(Vec<u8>, Vec<u8>)>, InvalidCredentials> {
+    [first, second]: [&'static str; 2],
+    files: [Option<Vec<u8>>; 2],
+) -> Result<Option<[Vec<u8>; 2]>, InvalidCredentials> {
     let half = |present, missing| Err(InvalidCredentials::Half { directory: directory.to_owned(), present, missing });
-    match (one, other) {
-        (Some(one), Some(other)) => Ok(Some((one, other))),
-        (None, None) => Ok(None),
-        (Some(_), None) => half(first, second),
-        (None, Some(_)) => half(second, first),
+    match files {
+        [Some(one), Some(other)] => Ok(Some([one, other])),
+        [None, None] => Ok(None),
+        [Some(_), None] => half(first, second),
+        [None, Some(_)] => half(second, first),
     }
 }
 
