@@ -157,6 +157,11 @@ async fn a_registry_with_a_login_and_a_certificate() {
     secret.put(".dockerconfigjson", &config(registry::PASSWORD));
     time_passes(&tenant, "acme").await;
     tenant.ready("acme", 1).await;
+    front.demand(&authority).unwrap();
+    let client = authority.client("tenant", None).unwrap();
+    secret.put("tls.crt", &client.certificate);
+    secret.put("tls.key", &client.key);
+    installed(&tenant, "certified", charts::PATCH).await;
     is_untold(&tenant, registry::PASSWORD, (&operator, &shim)).await;
     assert!(operator.stop().unwrap());
 }
