@@ -32,6 +32,7 @@ RepositoryUnavailable| Error: failed to fetch https://example.com/nextcloud-5.5.
 RepositoryUnavailable| Error: Get "https://example.com/x.tgz": context deadline exceeded (Client.Timeout exceeded while awaiting headers)
 RepositoryUnavailable| Error: repo not found
 SignatureInvalid| Error: signature block not found
+SignatureInvalid| Error: sha256 sum does not match for nextcloud-5.5.2.tgz: "sha256:0a" != "sha256:0b"
 SignatureInvalid| Error: openpgp: invalid signature: RSA verification failure
 SignatureInvalid| Error: provenance does not contain a SHA for a file named "nextcloud-5.5.2.tgz"
 "#;
@@ -77,7 +78,6 @@ const HINTED: &str = "
 the chart has no signature, or it cannot be fetched| pull-unsigned oci-unsigned
 the chart has no signature beside it| pull-verify-unsigned
 the chart is signed with a key that is not in --chart-keyring| pull-other-key oci-other-key
-the archive is not the one that was signed| pull-other-archive
 --chart-keyring is not a keyring| pull-bad-keyring
 the proxy in HTTPS_PROXY cannot be reached| pull-proxy-away oci-proxy-away
 the proxy in HTTPS_PROXY demands a login| pull-proxy-407 oci-proxy-407
@@ -121,7 +121,7 @@ ChartNotFound| archive-missing oci-missing-chart oci-missing-version pull-archiv
 RepositoryUnavailable| oci-not-https oci-refused pull-503 pull-index-404 pull-index-html pull-no-such-host pull-refused pull-slow
 RepositoryUnavailable| pull-proxy-away oci-proxy-away pull-proxy-407 oci-proxy-407 pull-proxy-403 oci-proxy-403 oci-without-login pull-wrong-password oci-wrong-password pull-403 oci-403
 RepositoryUnavailable| pull-unknown-authority oci-unknown-authority pull-expired oci-expired pull-without-certificate pull-other-certificate oci-other-certificate pull-bad-authority oci-bad-key
-SignatureInvalid| pull-unsigned oci-unsigned pull-verify-unsigned pull-other-key oci-other-key pull-other-archive pull-bad-keyring
+SignatureInvalid| pull-unsigned oci-unsigned pull-verify-unsigned pull-other-key oci-other-key pull-bad-keyring
 ChartInvalid| archive-html archive-truncated render-fail render-fail-upgrade render-null-map schema
 Forbidden list secrets| forbidden-storage
 Forbidden get networkpolicies| forbidden-get
