@@ -9,7 +9,7 @@ use jiff::SignedDuration;
 use serde_json::Value;
 
 use crate::{
-    helm::{ChartName, ChartSource, Flags, HelmSettings, values},
+    helm::{ChartName, ChartSource, CredentialFiles, Flags, HelmSettings, InvalidCredentials, values},
     platform::operator_image::{ProxyExceptions, ProxyUrl, StoreProxy},
     yaml,
 };
@@ -56,6 +56,14 @@ pub struct InstallArgs {
         value_name = "SOURCE"
     )]
     pub chart_repository: ChartSource,
+    /// Directory with the credentials of the chart repository, where a Secret is mounted: `username` and `password`, or
+    /// `.dockerconfigjson` for a registry; `ca.crt`; `tls.crt` and `tls.key`. Each pull reads them anew.
+    #[arg(long, env = "CLIENTAPP_CHART_REPOSITORY_CREDENTIALS", value_name = "DIR")]
+    pub chart_repository_credentials: Option<PathBuf>,
+    /// File with the public keys, as `gpg --export` writes it, one of which must have signed each chart (`helm package --sign`)
+    /// [default: signatures are not verified]
+    #[arg(long, env = "CLIENTAPP_CHART_KEYRING", value_name = "FILE")]
+    pub chart_keyring: Option<PathBuf>,
     /// The helm executable, 4.0 or later.
     #[arg(long, env = "CLIENTAPP_HELM", default_value = "helm", value_name = "FILE")]
     pub helm: PathBuf,
@@ -218,6 +226,8 @@ pub(crate) enum ConfigError {
     Read { path: PathBuf, source: std::io::Error },
     #[error("base values in {origin}: {problem}")]
     BaseValues { origin: String, problem: String },
+    #[error("--chart-repository-credentials or --chart-keyring cannot be used: {0}")]
+    Credentials(#[from] InvalidCredentials),
 }
 
 impl Config {
@@ -236,6 +246,8 @@ impl Config {
     /// Validates and completes the settings for `run`.
     pub(crate) fn for_run(args: &RunArgs) -> Result<Config, ConfigError> {
         let helm = helm_settings(args);
+        // Each pull reads them again.
+        drop(helm.credentials.read(&args.install.chart_repository)?);
         let helm_deadline = SignedDuration::try_from(helm.deadline + helm.grace).unwrap_or(SignedDuration::MAX);
         Ok(Config { max_concurrent: args.max_concurrent.into(), helm_deadline, ..Config::new(&args.install.chart)? })
     }
@@ -276,6 +288,10 @@ pub(crate) fn settings_of_plans(args: &InstallArgs) -> HelmSettings {
         deadline: BEYOND_HOOKS,
         grace: GRACE,
         memory: HELM_MEMORY,
+        credentials: CredentialFiles {
+            directory: args.chart_repository_credentials.clone(),
+            keyring: args.chart_keyring.clone(),
+        },
     }
 }
 

@@ -7,9 +7,12 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
+use flate2::read::GzDecoder;
 use flate2::{Compression, GzBuilder};
 use serde_json::Value;
+
+use crate::helm::Helm;
 
 pub const NAME: &str = "nextcloud";
 const VALUES: &str = "values.yaml";
@@ -120,6 +123,40 @@ pub fn package(dir: &Path, version: &str, content: Content) -> Result<PathBuf> {
 /// Writes every version's archive into a directory and returns their paths, oldest first.
 pub fn package_all(dir: &Path) -> Result<Vec<PathBuf>> {
     VERSIONS.iter().map(|version| package(dir, version.chart, Content::Genuine)).collect()
+}
+
+/// The keys of `fixtures/signing`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Key {
+    Signer,
+    Other,
+}
+
+impl Key {
+    fn file(self, extension: &str) -> PathBuf {
+        let name = if self == Key::Signer { "signer" } else { "other" };
+        Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("fixtures/signing/{name}.{extension}"))
+    }
+
+    /// The keyring with its public key.
+    #[must_use]
+    pub fn keyring(self) -> PathBuf {
+        self.file("gpg")
+    }
+}
+
+/// Has helm package a version, and sign it, in a directory. Returns the path of the archive, beside which the signature is.
+pub fn package_signed(helm: &Path, dir: &Path, version: &str, key: Key) -> Result<PathBuf> {
+    let helm = Helm::new(helm)?;
+    tar::Archive::new(GzDecoder::new(archive(version, Content::Genuine)?.as_slice())).unpack(helm.home())?;
+    let (keyring, destination) = (key.file("asc"), dir.to_owned());
+    let options = [("--key", Path::new("test-")), ("--keyring", &keyring), ("--destination", &destination)];
+    let options = options.iter().flat_map(|(option, value)| [Path::new(option), value]);
+    let ran = helm.run(&["package", NAME, "--sign"].map(Path::new).into_iter().chain(options).collect::<Vec<_>>())?;
+    if !ran.success {
+        bail!("signing {version}: {}", ran.stderr);
+    }
+    Ok(dir.join(file_name(version)))
 }
 
 /// The file name of a version's archive.

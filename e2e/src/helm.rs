@@ -12,6 +12,7 @@ use tempfile::TempDir;
 pub struct Helm {
     program: PathBuf,
     kubeconfig: Option<PathBuf>,
+    proxy: Option<String>,
     home: TempDir,
 }
 
@@ -26,7 +27,12 @@ pub struct Ran {
 impl Helm {
     /// A helm without a cluster.
     pub fn new(program: &Path) -> Result<Self> {
-        Ok(Self { program: program.to_owned(), kubeconfig: None, home: tempfile::tempdir()? })
+        Ok(Self { program: program.to_owned(), kubeconfig: None, proxy: None, home: tempfile::tempdir()? })
+    }
+
+    /// One that reaches servers with TLS through this proxy.
+    pub fn behind(program: &Path, proxy: &str) -> Result<Self> {
+        Ok(Self { proxy: Some(proxy.to_owned()), ..Self::new(program)? })
     }
 
     pub fn for_cluster(program: &Path, kubeconfig: &Path) -> Result<Self> {
@@ -50,6 +56,7 @@ impl Helm {
         if let Some(kubeconfig) = &self.kubeconfig {
             command.env("KUBECONFIG", kubeconfig);
         }
+        command.envs(self.proxy.iter().map(|proxy| ("HTTPS_PROXY", proxy)));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command.spawn().with_context(|| format!("cannot start {}", self.program.display()))
     }

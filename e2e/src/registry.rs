@@ -1,5 +1,6 @@
 //! An OCI registry on the loopback interface with every version of the test chart: distribution's `registry` binary.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -18,6 +19,11 @@ use crate::helm::Helm;
 use crate::progress::Progress;
 use crate::tools::Extra;
 
+/// The user and password of [`Registry::with_login`], and the line of a file of Apache's `htpasswd -B` with them.
+pub const USERNAME: &str = "tenant";
+pub const PASSWORD: &str = "canary-of-the-registry";
+const HTPASSWD: &str = "tenant:$2b$05$abcdefghijklmnopqrstuuTQLdDQ2arfM5hmv74DJrVlfO6Ojq7Qm\n";
+
 /// Serves until it is dropped, and no longer than this process lives.
 #[derive(Debug)]
 pub struct Registry {
@@ -31,10 +37,25 @@ pub struct Registry {
 impl Registry {
     /// Starts an empty registry on a free port.
     pub fn start() -> Result<Self> {
+        Self::start_with(None)
+    }
+
+    /// The same, which demands [`USERNAME`] and [`PASSWORD`].
+    pub fn with_login() -> Result<Self> {
+        Self::start_with(Some(HTPASSWD))
+    }
+
+    fn start_with(login: Option<&str>) -> Result<Self> {
         let binary = Extra::Registry.ensure(&Progress::stderr())?;
         let dir = tempfile::tempdir()?;
         let config = dir.path().join("config.yaml");
-        fs::write(&config, configuration(dir.path()).to_string())?;
+        let mut settings = configuration(dir.path());
+        if let Some(login) = login {
+            let path = dir.path().join("htpasswd");
+            fs::write(&path, login)?;
+            settings["auth"] = json!({"htpasswd": {"realm": "charts", "path": path}});
+        }
+        fs::write(&config, settings.to_string())?;
         let mut server = Command::new(&binary)
             .arg("serve")
             .arg(&config)
@@ -65,11 +86,19 @@ impl Registry {
     pub fn push(&self, helm: &Path, archive: &Path) -> Result<()> {
         let archive = archive.as_os_str();
         let repository = self.repository();
-        let ran = Helm::new(helm)?.run(&["push".as_ref(), "--plain-http".as_ref(), archive, repository.as_ref()])?;
+        // Without a demand for them, the user and password are not sent.
+        let login = ["--username", USERNAME, "--password", PASSWORD].map(OsStr::new);
+        let arguments = ["push".as_ref(), "--plain-http".as_ref(), archive, repository.as_ref()];
+        let ran = Helm::new(helm)?.run(&[&arguments[..], &login].concat())?;
         if !ran.success {
             bail!("pushing {}: {}", archive.display(), ran.stderr);
         }
         Ok(())
+    }
+
+    /// For a server with TLS in front of it.
+    pub fn address(&self) -> SocketAddr {
+        self.address
     }
 
     /// The charts' location, `oci://127.0.0.1:<port>/charts`. Helm needs `--plain-http` with it.

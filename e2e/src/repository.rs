@@ -10,9 +10,12 @@ use anyhow::Result;
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::{Path, State};
-use axum::http::StatusCode;
+use axum::http::header::AUTHORIZATION;
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::{Html, IntoResponse, Redirect, Response};
 use axum::routing::get;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use futures::StreamExt as _;
 use serde_json::json;
 use tokio::net::TcpSocket;
@@ -30,6 +33,8 @@ pub enum Fault {
     Refused,
     /// Every response is 503.
     Unavailable,
+    /// Every response is 403.
+    Forbidden,
     /// No request is answered while the fault lasts; pending ones are answered when it ends.
     Slow,
     /// Every response is an HTML page with status 200, as from a captive portal.
@@ -48,6 +53,8 @@ pub enum Fault {
     Trickle,
     /// The index is correct, but every archive is to be found at this address.
     Redirect(SocketAddr),
+    /// The index lists archives at this address.
+    Elsewhere(SocketAddr),
 }
 
 /// Serves until it is dropped.
@@ -66,6 +73,12 @@ struct Shared {
     requests: watch::Sender<BTreeMap<String, usize>>,
     /// The current number of requests in progress, and the highest so far.
     under_way: Mutex<(usize, usize)>,
+    /// The value of the header Authorization that is demanded.
+    demanded: Mutex<Option<String>>,
+    /// Those of all requests with one.
+    authorizations: Mutex<Vec<String>>,
+    /// Archives in place of those of the same names, and signatures.
+    published: Mutex<Stock>,
     genuine: Stock,
     tampered: Stock,
 }
@@ -76,12 +89,20 @@ type Stock = BTreeMap<String, Vec<u8>>;
 impl Repository {
     /// Packages every version of the test chart and serves them on a free port.
     pub fn start() -> Result<Self> {
-        let port = bind(SocketAddr::from(([127, 0, 0, 1], 0)))?;
+        Self::start_on([127, 0, 0, 1])
+    }
+
+    /// The same on another host of the loopback network.
+    pub fn start_on(host: [u8; 4]) -> Result<Self> {
+        let port = bind(SocketAddr::from((host, 0)))?;
         let address = port.local_addr()?;
         let shared = Arc::new(Shared {
             fault: watch::Sender::default(),
             requests: watch::Sender::default(),
             under_way: Mutex::default(),
+            demanded: Mutex::default(),
+            authorizations: Mutex::default(),
+            published: Mutex::default(),
             genuine: stock(Content::Genuine)?,
             tampered: stock(Content::Tampered)?,
         });
@@ -97,12 +118,32 @@ impl Repository {
     /// Switches the fault. Every request that arrives after this returns sees it.
     pub fn set(&self, fault: Fault) -> Result<()> {
         self.shared.fault.send_replace(fault);
-        // A panic of a lock holder leaves the guarded data intact.
-        let mut server = self.server.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut server = locked(&self.server);
         if fault == Fault::Refused {
             *server = None;
         } else if server.is_none() {
             *server = Some(serve(self.address, self.shared.clone())?);
+        }
+        Ok(())
+    }
+
+    /// Answers only those who know this password, from now on.
+    pub fn demand(&self, username: &str, password: &str) {
+        let basic = format!("Basic {}", STANDARD.encode(format!("{username}:{password}")));
+        *locked(&self.shared.demanded) = Some(basic);
+    }
+
+    /// The headers Authorization of all requests so far that had one.
+    pub fn authorizations(&self) -> Vec<String> {
+        locked(&self.shared.authorizations).clone()
+    }
+
+    /// Publishes the files of a directory: archives, in place of those of the same names, and their signatures.
+    pub fn publish(&self, directory: &std::path::Path) -> Result<()> {
+        for entry in std::fs::read_dir(directory)? {
+            let path = entry?.path();
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            locked(&self.shared.published).insert(name, std::fs::read(path)?);
         }
         Ok(())
     }
@@ -137,8 +178,13 @@ impl Repository {
 
 impl Shared {
     fn under_way(&self) -> MutexGuard<'_, (usize, usize)> {
-        self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.under_way)
     }
+}
+
+/// A panic of a lock holder leaves the guarded data intact.
+fn locked<T>(data: &Mutex<T>) -> MutexGuard<'_, T> {
+    data.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A request in progress, until this is dropped.
@@ -187,8 +233,13 @@ fn serve(address: SocketAddr, shared: Arc<Shared>) -> Result<Background> {
 /// The response of [`Fault::Html`].
 pub const PAGE: &str = "<!doctype html><title>Welcome</title><p>Please sign in.</p>";
 
-async fn answer(State(shared): State<Arc<Shared>>, Path(path): Path<String>) -> Response {
+async fn answer(State(shared): State<Arc<Shared>>, Path(path): Path<String>, headers: HeaderMap) -> Response {
     let _under_way = UnderWay::begin(&shared);
+    let authorization = headers.get(AUTHORIZATION).map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
+    locked(&shared.authorizations).extend(authorization.clone());
+    if locked(&shared.demanded).as_ref().is_some_and(|demanded| authorization.as_ref() != Some(demanded)) {
+        return StatusCode::UNAUTHORIZED.into_response();
+    }
     shared.requests.send_modify(|requests| *requests.entry(format!("/{path}")).or_default() += 1);
     let mut faults = shared.fault.subscribe();
     // The sender lives in `shared`, so the wait can only end with another fault.
@@ -196,6 +247,7 @@ async fn answer(State(shared): State<Arc<Shared>>, Path(path): Path<String>) -> 
     let is_index = path == "index.yaml";
     let (listed, held) = match fault {
         Fault::Unavailable => return StatusCode::SERVICE_UNAVAILABLE.into_response(),
+        Fault::Forbidden => return StatusCode::FORBIDDEN.into_response(),
         Fault::Html => return Html(PAGE).into_response(),
         Fault::HtmlArchives if !is_index => return Html(PAGE).into_response(),
         Fault::Endless if is_index => return endless(1 << 20, Duration::ZERO),
@@ -210,10 +262,18 @@ async fn answer(State(shared): State<Arc<Shared>>, Path(path): Path<String>) -> 
         | Fault::HtmlArchives
         | Fault::Endless
         | Fault::Trickle
-        | Fault::Redirect(_) => (&shared.genuine, Some(&shared.genuine)),
+        | Fault::Redirect(_)
+        | Fault::Elsewhere(_) => (&shared.genuine, Some(&shared.genuine)),
     };
+    let published = locked(&shared.published).clone();
     if is_index {
-        return index(listed).into_response();
+        let mut listed = listed.clone();
+        listed.extend(published);
+        let at = if let Fault::Elsewhere(address) = fault { format!("http://{address}/") } else { String::new() };
+        return index(&listed, &at).into_response();
+    }
+    if let Some(file) = published.get(&path) {
+        return file.clone().into_response();
     }
     match held.and_then(|held| held.get(&path)) {
         Some(archive) => archive.clone().into_response(),
@@ -231,8 +291,8 @@ fn endless(spaces: usize, pause: Duration) -> Response {
     Body::from_stream(stream).into_response()
 }
 
-/// JSON is YAML, and needs no second serialiser.
-fn index(archives: &Stock) -> String {
+/// The index of archives at this address, which ends with a slash; empty: beside the index. JSON is YAML, and needs no second serialiser.
+fn index(archives: &Stock, at: &str) -> String {
     let entry = |version: &charts::Version| {
         let file = charts::file_name(version.chart);
         json!({
@@ -242,7 +302,7 @@ fn index(archives: &Stock) -> String {
             "appVersion": version.app,
             "created": "1970-01-01T00:00:00Z",
             "digest": crate::digest::sha256(&archives[&file]),
-            "urls": [file],
+            "urls": [format!("{at}{file}")],
         })
     };
     let entries: Vec<_> = VERSIONS.iter().map(entry).collect();

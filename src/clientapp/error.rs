@@ -106,6 +106,8 @@ pub(crate) enum Refusal {
     ChartInvalid,
     /// The chart archive differs from the one that was installed as this version before.
     ChartDigestChanged,
+    /// No key of the keyring has signed the chart as it is.
+    ChartSignatureInvalid,
     ChartUnavailable,
     /// The revision has no place for a volume with the app's data, and was not made.
     VolumeDropped,
@@ -120,9 +122,10 @@ pub(crate) enum Refusal {
 
 impl Refusal {
     /// Those of an upgrade.
-    const ALL: [Refusal; 8] = [
+    const ALL: [Refusal; 9] = [
         Refusal::ChartInvalid,
         Refusal::ChartDigestChanged,
+        Refusal::ChartSignatureInvalid,
         Refusal::ChartUnavailable,
         Refusal::VolumeDropped,
         Refusal::AccessDenied,
@@ -136,6 +139,7 @@ impl Refusal {
         match self {
             Refusal::ChartInvalid => Reason::ChartInvalid,
             Refusal::ChartDigestChanged => Reason::ChartDigestChanged,
+            Refusal::ChartSignatureInvalid => Reason::ChartSignatureInvalid,
             Refusal::ChartUnavailable => Reason::ChartUnavailable,
             Refusal::VolumeDropped => Reason::VolumeDropped,
             Refusal::AccessDenied => Reason::AccessDenied,
@@ -150,7 +154,9 @@ impl Refusal {
         let retry = match self {
             // What is repaired elsewhere (a chart is published, a kind or a right is added) is noticed after at most as long as it
             // was missing, and an app that stays broken costs little.
-            Refusal::ChartInvalid | Refusal::ChartDigestChanged => RetryPolicy::Doubling(MINUTE, 30 * MINUTE),
+            Refusal::ChartInvalid | Refusal::ChartDigestChanged | Refusal::ChartSignatureInvalid => {
+                RetryPolicy::Doubling(MINUTE, 30 * MINUTE)
+            }
             Refusal::VolumeDropped => RetryPolicy::OnChange,
             // Each attempt is a revision.
             Refusal::AccessDenied => RetryPolicy::Doubling(MINUTE, 5 * MINUTE),
@@ -161,9 +167,11 @@ impl Refusal {
             | Refusal::NotDeleted => RetryPolicy::Doubling(30 * SECOND, 10 * MINUTE),
         };
         let stalled = match self {
-            Refusal::ChartInvalid | Refusal::ChartDigestChanged | Refusal::VolumeDropped | Refusal::AccessDenied => {
-                true
-            }
+            Refusal::ChartInvalid
+            | Refusal::ChartDigestChanged
+            | Refusal::ChartSignatureInvalid
+            | Refusal::VolumeDropped
+            | Refusal::AccessDenied => true,
             Refusal::UpgradeFailed | Refusal::NotDeleted => failures >= STALLED_AFTER,
             Refusal::ChartUnavailable | Refusal::Timeout | Refusal::HelmUnavailable => false,
         };
@@ -180,6 +188,7 @@ impl Refusal {
             | HelmFailure::ReleaseTooLarge
             | HelmFailure::ResourceLimit => Refusal::ChartInvalid,
             HelmFailure::RepositoryUnavailable => Refusal::ChartUnavailable,
+            HelmFailure::SignatureInvalid => Refusal::ChartSignatureInvalid,
             HelmFailure::Forbidden { .. } => Refusal::AccessDenied,
             HelmFailure::Timeout | HelmFailure::ApiUnavailable => Refusal::Timeout,
             HelmFailure::NotDeleted => Refusal::NotDeleted,
@@ -204,7 +213,7 @@ pub(crate) fn of_helm_error(error: &HelmError) -> Option<(Refusal, String)> {
         HelmError::Failed { failure, .. } => Refusal::of_helm(failure),
         HelmError::Killed { .. } => Refusal::UpgradeFailed,
         HelmError::NotListed { .. } => Refusal::ChartInvalid,
-        HelmError::Index { .. } | HelmError::NothingPulled => Refusal::ChartUnavailable,
+        HelmError::Credentials { .. } | HelmError::Index { .. } | HelmError::NothingPulled => Refusal::ChartUnavailable,
         HelmError::Process { .. } | HelmError::Prepare { .. } => Refusal::HelmUnavailable,
     };
     Some((refusal, with_causes(error)))
@@ -336,6 +345,7 @@ mod tests {
             (Refusal::ChartInvalid, 1, true, 60),
             (Refusal::ChartInvalid, 40, true, 1800),
             (Refusal::ChartDigestChanged, 2, true, 120),
+            (Refusal::ChartSignatureInvalid, 1, true, 60),
             (Refusal::AccessDenied, 1, true, 60),
             (Refusal::AccessDenied, 4, true, 300),
             (Refusal::Timeout, 1, false, 30),

@@ -125,8 +125,10 @@ reasons! {
         "Find out who changed it; publish the change as a new version.";
     ChartInvalid APP kind::RELEASED, Stalled: "The chart version does not exist or does not render, its archive is not the one in the repository's index, or the API server refuses one of its objects.",
         "Read the error in the message; correct `spec.chartVersion`, `spec.values` or the repository.";
-    ChartUnavailable APP kind::RELEASED, Trouble: "The chart repository cannot be reached.",
-            "Wait; it is retried. Check `--chart-repository` and the network to it.";
+    ChartSignatureInvalid APP kind::RELEASED, Stalled: "The chart is not signed, or not as it is, or not with a key in `--chart-keyring`. Nothing is installed.",
+        "Find out who published it; sign it with `helm package --sign` and upload its `.prov`, or add the publisher's key to the keyring.";
+    ChartUnavailable APP kind::RELEASED, Trouble: "The chart repository cannot be reached, or refuses the operator.",
+            "Wait; it is retried. Check `--chart-repository`, its credentials and the network to it.";
     ClientAppsUnavailable PROCESS kind::READY, Readiness: "The operator cannot list ClientApps.", "Read the API server's error; it is retried. `manifests/` has the required rights.";
     Closing DB kind::READY, Progress: "The Postgresql is being deleted, and clients are disconnected before the last dump.", "Wait.";
     ColumnMissing ROW kind::READY, Stalled: "The table lacks a column.", "Add the column that the message names.";

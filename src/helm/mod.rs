@@ -28,6 +28,7 @@ pub(crate) mod values;
 pub(crate) use charts::cache::{Chart, ChartError};
 pub(crate) use cli::{
     command::{ChartName, Flags, HelmCommand, ReleaseLabels, TestRequest, Uninstall, Upgrade, Verb},
+    credentials::{CredentialFiles, InvalidCredentials},
     error::{HelmError, HelmUnavailable, SetupError},
     parse::{HelmFailure, classify, left_behind},
     redact::Redactor,
@@ -38,8 +39,10 @@ pub(crate) use source::ChartSource;
 use crate::platform::process::{self, Limits, Program};
 pub(crate) use crate::platform::process::{Cause, Finished, ProcessError};
 
-use charts::cache::{Pull, Pulled};
+use charts::cache::{MAX_PACKED, Pull, Pulled};
 use cli::{
+    command::archive_name,
+    credentials::Credentials,
     index, version,
     workdir::{self, WorkDir},
 };
@@ -90,6 +93,8 @@ pub struct HelmSettings {
     pub grace: Duration,
     /// Limit of a run's private memory, in bytes. An ordinary run needs less than 100 MiB.
     pub memory: u64,
+    /// What a pull needs beyond the source.
+    pub credentials: CredentialFiles,
 }
 
 /// The chart cache, filled by helm.
@@ -258,10 +263,10 @@ impl Helm {
         &self,
         url: &str,
         (chart, version): (&ChartName, &semver::Version),
-        dir: &Path,
+        (dir, credentials): (&Path, &Credentials),
         cancel: &CancellationToken,
     ) -> Result<Vec<String>, HelmError> {
-        self.run(HelmCommand::fetch_index(url, dir), None, self.0.settings.deadline, cancel).await?;
+        self.run(HelmCommand::fetch_index(url, dir, credentials), None, self.0.settings.deadline, cancel).await?;
         let (chart, version) = (chart.clone(), version.clone());
         let not_listed =
             HelmError::NotListed { chart: chart.clone(), version: version.clone(), repository: url.to_owned() };
@@ -281,16 +286,32 @@ impl Pull for Helm {
     ) -> Result<Pulled, HelmError> {
         let verb = Verb::Pull;
         let prepare = |source| HelmError::Prepare { verb, source };
+        let (files, of) = (self.0.settings.credentials.clone(), source.clone());
+        let credentials = joined(task::spawn_blocking(move || files.read(&of))).await;
+        let credentials = credentials.map_err(|source| HelmError::Credentials { source })?;
         let dir = tempfile::Builder::new().prefix("pull-").tempdir_in(self.0.workdir.path()).map_err(prepare)?;
         let listed = match source {
-            ChartSource::Repository(url) => Some(self.fetch_digests(url, (chart, version), dir.path(), cancel).await?),
+            ChartSource::Repository(url) => {
+                let into = (dir.path(), &credentials);
+                Some(self.fetch_digests(url, (chart, version), into, cancel).await?)
+            }
             ChartSource::Registry { .. } | ChartSource::Directory(_) => None,
         };
-        let command = HelmCommand::pull(source, chart, version, dir.path()).ok_or(HelmError::NothingPulled)?;
+        if let Some(archive) = source.file(&archive_name(chart, version)) {
+            let into = dir.path().to_owned();
+            let copied = task::spawn_blocking(move || workdir::copy_signed(&archive, &into, MAX_PACKED));
+            joined(copied).await.map_err(prepare)?;
+        }
+        let command = HelmCommand::pull(source, chart, version, dir.path(), &credentials);
+        let command = command.ok_or(HelmError::NothingPulled)?;
         // Without access to the API server, which a pull does not need.
         self.run(command, None, self.0.settings.deadline, cancel).await?;
         let path = workdir::only_file(dir.path()).map_err(prepare)?.ok_or(HelmError::NothingPulled)?;
         Ok(Pulled { path, listed, _dir: dir })
+    }
+
+    fn verifies(&self) -> bool {
+        self.0.settings.credentials.keyring.is_some()
     }
 }
 

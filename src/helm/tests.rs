@@ -37,6 +37,7 @@ impl Bed {
             deadline: Duration::from_secs(60),
             grace: Duration::from_secs(60),
             memory: 1 << 30,
+            credentials: CredentialFiles::default(),
         };
         change(&mut settings);
         let helm = Helm::new(settings).unwrap();
@@ -216,6 +217,33 @@ async fn a_pull_returns_the_one_file_and_has_no_access() {
         let bed = Bed::new(&repository(index, script));
         assert!(matches!(bed.pull().await, Err(HelmError::NothingPulled)), "{script}");
     }
+}
+
+#[tokio::test]
+async fn credentials_are_read_at_each_pull_and_told_to_helm_alone() {
+    let index = "entries: {nextcloud: [{version: 5.5.2, digest: 0a}]}";
+    // A helm that quotes the password.
+    let quotes =
+        r#"password=$(cat "$DIR/stdin"); echo "Error: failed to fetch https://x/y.tgz : 401 $password" >&2; exit 1"#;
+    let script =
+        format!(r#"echo "$@" >> "$DIR/argv"; [ "$1" = repo ] && cat > "$DIR/stdin"; {}"#, repository(index, quotes));
+    let secret = tempfile::tempdir().unwrap();
+    let bed = Bed::with(&script, |settings| settings.credentials.directory = Some(secret.path().to_owned()));
+    fs::write(secret.path().join("username"), "-tenant").unwrap();
+    let half = bed.pull().await.unwrap_err();
+    assert!(half.to_string().ends_with("has username, but no password: put both into the Secret"), "{half}");
+    assert_eq!(bed.read("argv"), "");
+    for password in ["canary-one", "canary-two"] {
+        fs::write(secret.path().join("password"), password).unwrap();
+        let HelmError::Failed { failure: HelmFailure::RepositoryUnavailable, message, .. } =
+            bed.pull().await.unwrap_err()
+        else {
+            panic!("the repository refuses it")
+        };
+        assert_eq!(bed.read("stdin"), format!("{password}\n"));
+        assert!(message.ends_with("failed to fetch https://x/y.tgz : 401 ***"), "{message}");
+    }
+    assert!(bed.read("argv").contains(" --username=-tenant --password-stdin ") && !bed.read("argv").contains("canary"));
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use anyhow::Result;
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
-    KeyPair, KeyUsagePurpose,
+    KeyPair, KeyUsagePurpose, date_time_ymd,
 };
 
 /// The addresses of the API server in planes of either family: the loopback address, and the first of the range of Services, under which
@@ -54,8 +54,15 @@ impl Authority {
         self.sign(CertificateParams::new(names)?, name(called, None), ExtendedKeyUsagePurpose::ServerAuth)
     }
 
-    /// A client certificate for the API server: the common name is the user, the organization a group.
-    pub(crate) fn client(&self, user: &str, group: Option<&str>) -> Result<Identity> {
+    /// The same, which has expired.
+    pub fn expired_server(&self, called: &str, names: Vec<String>) -> Result<Identity> {
+        let mut params = CertificateParams::new(names)?;
+        (params.not_before, params.not_after) = (date_time_ymd(2020, 1, 1), date_time_ymd(2020, 2, 1));
+        self.sign(params, name(called, None), ExtendedKeyUsagePurpose::ServerAuth)
+    }
+
+    /// A client certificate, such as for the API server: the common name is the user, the organization a group.
+    pub fn client(&self, user: &str, group: Option<&str>) -> Result<Identity> {
         self.sign(CertificateParams::default(), name(user, group), ExtendedKeyUsagePurpose::ClientAuth)
     }
 

@@ -257,6 +257,15 @@ fn run_ends_at_once_where_it_cannot_work() {
         (&["--kubeconfig", "broken", "--health-listen", free], &["--kubeconfig broken"]),
         (&["--kubeconfig", "config", "--context", "other", "--health-listen", free], &["--context", "other"]),
         (&["--health-listen", free], &["no cluster", "--kubeconfig"]),
+        (
+            &["--kubeconfig", "config", "--chart-repository-credentials", "."],
+            &["--chart-repository-credentials", "has none of username and password"],
+        ),
+        (
+            &["--kubeconfig", "config", "--chart-repository", ".", "--chart-repository-credentials", "."],
+            &["charts in a directory need no credentials"],
+        ),
+        (&["--kubeconfig", "config", "--chart-keyring", "missing"], &["--chart-keyring", "missing: entity not found"]),
         (&["--kubeconfig", "config", "--health-listen", &taken], &["--health-listen", &taken, "in use"]),
     ] {
         let arguments: Vec<_> = ["run"].iter().chain(arguments).copied().collect();

@@ -93,6 +93,7 @@ fn values_have_an_effect() {
         "replicas": 3,
         "settings": {"max-concurrent": 5, "cluster-domain": "cluster.example"},
         "env": [{"name": "HTTPS_PROXY", "value": "http://proxy.example.com"}],
+        "chartRepository": {"credentialsSecret": "charts", "keyringSecret": "publishers"},
         "resources": {"limits": {"memory": "2Gi"}},
         "priorityClassName": "system-cluster-critical",
         "podLabels": {"team": "platform"},
@@ -114,7 +115,11 @@ fn values_have_an_effect() {
         .iter()
         .map(|entry| (entry["name"].as_str().unwrap(), &entry["value"]))
         .collect();
-    let volumes = template["spec"]["volumes"].as_array().unwrap();
+    let named =
+        |list: &'_ Value, name: &str| list.as_array().unwrap().iter().position(|entry| entry["name"] == name).unwrap();
+    let volumes = &template["spec"]["volumes"];
+    let secret = |name| &volumes[named(volumes, name)]["secret"]["secretName"];
+    let mount = |name| &container["volumeMounts"][named(&container["volumeMounts"], name)]["mountPath"];
     for (found, expected) in [
         (&deployment["spec"]["replicas"], json!(3)),
         (&container["image"], json!(format!("registry.example.com/operator@{digest}"))),
@@ -127,10 +132,13 @@ fn values_have_an_effect() {
         (variables["CLIENTAPP_CLUSTER_DOMAIN"], json!("cluster.example")),
         (variables["HTTPS_PROXY"], json!("http://proxy.example.com")),
         (variables["CLIENTAPP_API_LISTEN"], json!("[::]:8090")),
-        (
-            &volumes.iter().find(|volume| volume["name"] == "api-tls").unwrap()["secret"]["secretName"],
-            json!("certificate"),
-        ),
+        (secret("api-tls"), json!("certificate")),
+        (variables["CLIENTAPP_CHART_REPOSITORY_CREDENTIALS"], json!("/etc/chart-credentials")),
+        (variables["CLIENTAPP_CHART_KEYRING"], json!("/etc/chart-keyring/keyring.gpg")),
+        (mount("chart-credentials"), json!("/etc/chart-credentials")),
+        (mount("chart-keyring"), json!("/etc/chart-keyring")),
+        (secret("chart-credentials"), json!("charts")),
+        (secret("chart-keyring"), json!("publishers")),
         (&get("Certificate", "clientapp-operator-api")["spec"]["secretName"], json!("certificate")),
     ] {
         assert_eq!(*found, expected);
@@ -156,6 +164,7 @@ fn mistakes_in_values_are_refused() {
         (json!({"settings": {"max-concurent": 3}}), "max-concurent"),
         (json!({"replicas": -1}), "/replicas"),
         (json!({"api": true}), "/api"),
+        (json!({"chartRepository": {"password": "secret"}}), "'password' not allowed"),
     ] {
         let ran = template(&values);
         assert!(!ran.success && ran.stderr.contains(words), "{values}: {}", ran.stderr);

@@ -3,6 +3,7 @@
 
 mod charts_that_fail;
 mod neighbours;
+mod private_charts;
 mod schema;
 mod spec;
 mod stored;

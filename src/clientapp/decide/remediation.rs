@@ -129,7 +129,12 @@ fn failure<'a>(desired: &Desired, observed: &'a Observed, now: Timestamp) -> Opt
             let ran = attempt.message.is_some()
                 && !matches!(
                     reason,
-                    Some(Reason::ChartUnavailable | Reason::ChartDigestChanged | Reason::HelmUnavailable)
+                    Some(
+                        Reason::ChartUnavailable
+                            | Reason::ChartDigestChanged
+                            | Reason::ChartSignatureInvalid
+                            | Reason::HelmUnavailable
+                    )
                 );
             (!asked && ran && attempt.failures > desired.upgrade.retries)
                 .then_some((release, Failure::Attempts(attempt.message.as_deref().unwrap_or_default())))

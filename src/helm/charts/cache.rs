@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! <cache>/sha256/<digest>.tgz                           content
-//! <cache>/index/<hash of the source>/<chart>-<version>  the digest, one line
+//! <cache>/index/<hash of the source>/<chart>-<version>  the digest, one line; `.signed` beside it is the same once its signature was verified
 //! ```
 
 use std::{
@@ -27,7 +27,11 @@ use tokio_util::sync::CancellationToken;
 use super::archive;
 use crate::{
     helm::{
-        cli::{command::ChartName, error::HelmError, index::is_version},
+        cli::{
+            command::{ChartName, archive_name},
+            error::HelmError,
+            index::is_version,
+        },
         source::ChartSource,
         values::with_registry,
     },
@@ -35,9 +39,12 @@ use crate::{
 };
 
 /// Size limit of a packaged chart, in bytes. The reference chart has 100 KiB.
-const MAX_PACKED: u64 = 20 << 20;
+pub(in crate::helm) const MAX_PACKED: u64 = 20 << 20;
 
 const MAX_PULLS: usize = 2;
+
+/// Ends the name of the record of a chart whose signature was verified. The other one is as operators without keyrings know it.
+const SIGNED: &str = ".signed";
 
 /// Number of packaged charts to keep, by last use. Others are pulled again when they are next installed.
 const MAX_CHARTS: usize = 64;
@@ -99,7 +106,7 @@ pub(crate) struct Pulled {
 
 /// Pulls packaged charts: helm, or the fake in this module's tests.
 pub(crate) trait Pull: Send + Sync {
-    /// Pulls a chart without verifying it; [`PullThroughCache`] does that.
+    /// Pulls a chart. What is verified is its signature at most; [`PullThroughCache`] verifies the rest.
     fn pull(
         &self,
         source: &ChartSource,
@@ -107,6 +114,9 @@ pub(crate) trait Pull: Send + Sync {
         version: &Version,
         cancel: &CancellationToken,
     ) -> impl Future<Output = Result<Pulled, HelmError>> + Send;
+
+    /// Returns true if it pulls only charts with a valid signature, also from a directory.
+    fn verifies(&self) -> bool;
 }
 
 /// Concurrent callers that request the same version share one pull. One of them drives it; if that caller goes away, the next takes
@@ -129,7 +139,8 @@ impl<P: Pull> PullThroughCache<P> {
         shutdown: CancellationToken,
     ) -> Self {
         let (ready, pulls) = (Cache::builder().build(), Semaphore::new(MAX_PULLS));
-        Self { disk: Arc::new(Disk { source, chart, dir }), helm, shutdown, ready, pulls }
+        let verifies = helm.verifies();
+        Self { disk: Arc::new(Disk { source, chart, dir, verifies }), helm, shutdown, ready, pulls }
     }
 
     /// Returns the chart in this version, with its content verified.
@@ -169,9 +180,10 @@ impl<P: Pull> PullThroughCache<P> {
             return Ok(chart);
         }
         let pulled;
-        let (file, listed) = match self.disk.source.file(&format!("{}-{version}.tgz", self.disk.chart)) {
-            Some(path) => (path, None),
-            None => {
+        let (file, listed) = match self.disk.source.file(&archive_name(&self.disk.chart, version)) {
+            Some(path) if !self.disk.verifies => (path, None),
+            Some(path) if !path.exists() => return Err(ChartError::NotFound { path }),
+            _ => {
                 // Each pull is a process with the whole index of a repository in memory.
                 let _one_of_few = self.pulls.acquire().await;
                 let Disk { source, chart, .. } = &*self.disk;
@@ -196,6 +208,8 @@ struct Disk {
     source: ChartSource,
     chart: ChartName,
     dir: PathBuf,
+    /// Only charts whose signatures were verified are of use.
+    verifies: bool,
 }
 
 impl Disk {
@@ -209,8 +223,14 @@ impl Disk {
         self.dir.join("index").join(source).join(format!("{}-{version}", self.chart))
     }
 
-    fn recorded(&self, version: &Version) -> Result<Option<String>, ChartError> {
-        let path = self.record(version);
+    /// Returns the path of the record of a signature.
+    fn signature(&self, version: &Version) -> PathBuf {
+        let mut path = self.record(version).into_os_string();
+        path.push(SIGNED);
+        path.into()
+    }
+
+    fn recorded(&self, path: PathBuf) -> Result<Option<String>, ChartError> {
         match fs::read_to_string(&path) {
             // After a crash of the machine, the file may contain something other than a digest.
             Ok(text) => Ok(Some(text.trim().to_owned()).filter(|digest| is_digest(digest))),
@@ -229,7 +249,11 @@ impl Disk {
     }
 
     fn recorded_chart(&self, version: &Version) -> Result<Option<Chart>, ChartError> {
-        let Some(digest) = self.recorded(version)? else { return Ok(None) };
+        let Some(digest) = self.recorded(self.record(version))? else { return Ok(None) };
+        // One from the time before there was a keyring is pulled again, with its signature.
+        if self.verifies && self.recorded(self.signature(version))?.as_ref() != Some(&digest) {
+            return Ok(None);
+        }
         self.intact(&digest).map(|content| self.chart(version, digest, &content)).transpose()
     }
 
@@ -241,7 +265,7 @@ impl Disk {
         let too_large = || ChartError::TooLarge { chart: self.chart.clone(), version: version.clone() };
         let content = content.ok_or_else(too_large)?;
         let digest = sha256(&content);
-        match (self.recorded(version)?, listed) {
+        match (self.recorded(self.record(version))?, listed) {
             (Some(recorded), _) if recorded != digest => {
                 return Err(ChartError::DigestChanged { version: version.clone(), recorded, found: digest });
             }
@@ -258,7 +282,11 @@ impl Disk {
         let chart = self.chart(version, digest, &content)?;
         write(&chart.path, &content)?;
         // Last, because a record promises that the content was verified.
-        write(&self.record(version), format!("{}\n", chart.digest).as_bytes())?;
+        let record = format!("{}\n", chart.digest);
+        write(&self.record(version), record.as_bytes())?;
+        if self.verifies {
+            write(&self.signature(version), record.as_bytes())?;
+        }
         self.prune(&chart.path)
             .unwrap_or_else(|error| tracing::warn!(%error, "cannot remove old charts from the cache"));
         Ok(chart)

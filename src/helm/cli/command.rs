@@ -5,7 +5,7 @@
 
 use std::{ffi::OsString, fmt, path::Path, path::PathBuf, str::FromStr, time::Duration};
 
-use super::redact::Redactor;
+use super::{credentials::Credentials, redact::Redactor};
 use crate::{
     helm::source::ChartSource,
     platform::{account::AccountName, key::is_label},
@@ -258,10 +258,17 @@ impl HelmCommand {
         Self { redactor: redactor.clone(), ..command }
     }
 
-    /// Fetches the index of a chart repository into the directory of a pull, which is the first half of the pull.
-    pub(crate) fn fetch_index(url: &str, into: &Path) -> Self {
+    /// Fetches the index of a chart repository into the directory of a pull, which is the first half of the pull. helm records the
+    /// credentials there for the second half, in a file that only its owner may read, and sends them to no other host.
+    pub(crate) fn fetch_index(url: &str, into: &Path, credentials: &Credentials) -> Self {
         let args = vec!["repo".into(), "add".into(), REPOSITORY.into(), url.into()];
-        Self { args, ..Self::new(Verb::Pull) }.repository(into)
+        let mut command = Self { args, ..Self::pulling(credentials) }.tls(credentials);
+        if let Some((username, password)) = &credentials.login {
+            command = command.arg(format!("--username={username}")).arg("--password-stdin");
+            // helm removes one newline.
+            command.stdin = Some(format!("{password}\n"));
+        }
+        command.repository(into)
     }
 
     /// Returns the path of the index that was fetched for a pull.
@@ -275,24 +282,55 @@ impl HelmCommand {
         self.option("--repository-config", dir.join("config.yaml")).option("--repository-cache", dir)
     }
 
-    /// Pulls a packaged chart into a directory, from a repository by the index that was fetched into it; `None` for a source that
-    /// does not need helm.
+    /// Pulls a packaged chart into a directory, from a repository by the index that was fetched into it. What is of a directory of
+    /// charts is in the other one already, and is only verified; `None` if there is no keyring for that.
     pub(crate) fn pull(
         source: &ChartSource,
         chart: &ChartName,
         version: &semver::Version,
         into: &Path,
+        credentials: &Credentials,
     ) -> Option<Self> {
-        let command = Self::new(Verb::Pull);
+        let command = Self::pulling(credentials);
         let command = match source {
             ChartSource::Repository(_) => command.arg(format!("{REPOSITORY}/{chart}")).repository(into),
             ChartSource::Registry { url, plain_http } => {
-                let command = command.arg(format!("{url}/{chart}"));
-                if *plain_http { command.arg("--plain-http") } else { command }
+                let command = command.arg(format!("{url}/{chart}")).tls(credentials);
+                // With certificates, helm speaks TLS in any case.
+                let is_plain = *plain_http && credentials.ca.is_none() && credentials.certificate.is_none();
+                let command = if is_plain { command.arg("--plain-http") } else { command };
+                match &credentials.registry_config {
+                    Some(path) => command.option("--registry-config", path),
+                    None => command,
+                }
             }
-            ChartSource::Directory(_) => return None,
+            ChartSource::Directory(_) => {
+                let command = Self { args: vec!["verify".into()], ..command };
+                let command = command.arg(into.join(archive_name(chart, version)));
+                return credentials.keyring.as_ref().map(|keyring| command.option("--keyring", keyring));
+            }
+        };
+        let command = match &credentials.keyring {
+            Some(keyring) => command.arg("--verify").option("--keyring", keyring),
+            None => command,
         };
         Some(command.option("--version", version.to_string()).option("--destination", into))
+    }
+
+    fn pulling(credentials: &Credentials) -> Self {
+        Self { redactor: credentials.redactor.clone(), ..Self::new(Verb::Pull) }
+    }
+
+    /// Names the authorities of the server's certificate, and the client's own certificate.
+    fn tls(self, credentials: &Credentials) -> Self {
+        let command = match &credentials.ca {
+            Some(path) => self.option("--ca-file", path),
+            None => self,
+        };
+        match &credentials.certificate {
+            Some((certificate, key)) => command.option("--cert-file", certificate).option("--key-file", key),
+            None => command,
+        }
     }
 
     fn new(verb: Verb) -> Self {
@@ -332,6 +370,11 @@ impl fmt::Display for HelmCommand {
         }
         Ok(())
     }
+}
+
+/// Returns the file name of a packaged chart.
+pub(in crate::helm) fn archive_name(chart: &ChartName, version: &semver::Version) -> String {
+    format!("{chart}-{version}.tgz")
 }
 
 /// Formats a duration in whole seconds, at least one, because 0 means no timeout to Helm.

@@ -6,6 +6,7 @@ use semver::Version;
 
 use super::{
     command::{ChartName, Verb},
+    credentials::InvalidCredentials,
     index::InvalidIndex,
     parse::HelmFailure,
 };
@@ -20,6 +21,8 @@ pub(crate) enum HelmError {
     Process { verb: Verb, source: ProcessError },
     #[error("cannot prepare helm {verb}: {source}")]
     Prepare { verb: Verb, source: io::Error },
+    #[error("--chart-repository-credentials or --chart-keyring cannot be used: {source}")]
+    Credentials { source: InvalidCredentials },
     #[error("helm {verb} was cancelled")]
     Cancelled { verb: Verb },
     #[error("helm {verb} was stopped, because it took longer than {}", seconds(*deadline))]

@@ -19,6 +19,8 @@ pub(crate) enum HelmFailure {
     ChartNotFound,
     /// The repository cannot be reached, or its response is not a repository or a chart.
     RepositoryUnavailable,
+    /// The chart's signature is missing, of another key, or of another archive.
+    SignatureInvalid,
     /// The chart cannot be loaded, its templates fail, or its schema rejects the values.
     ChartInvalid,
     /// The API server refused a request for lack of a right; verb and resource as in RBAC, empty if the message does not contain them.
@@ -69,6 +71,14 @@ const TABLE: &[FailureRule] = &[
     (ResourceLimit, None, "cannot allocate memory"),
     (ResourceLimit, None, "SIGXFSZ"),
     (ResourceLimit, None, "file too large"),
+    (SignatureInvalid, Some(Pull), "failed to fetch provenance "), // chart_downloader.go: whatever happened
+    (SignatureInvalid, Some(Pull), "could not load provenance file "), // chart_downloader.go
+    (SignatureInvalid, Some(Pull), "failed to load keyring: "),    // chart_downloader.go
+    (SignatureInvalid, Some(Pull), "signature block not found"),   // provenance/sign.go
+    (SignatureInvalid, Some(Pull), "message block must have at least two parts"), // provenance/sign.go
+    (SignatureInvalid, Some(Pull), "provenance does not contain a SHA for a file"), // provenance/sign.go
+    (SignatureInvalid, Some(Pull), "sha256 sum does not match for "), // provenance/sign.go
+    (SignatureInvalid, Some(Pull), "openpgp: "),
     // A pull only talks to the repository, so network errors are the repository's. A missing index comes before a missing chart,
     // because both are a 404.
     (RepositoryUnavailable, Some(Pull), "is not a valid chart repository or cannot be reached"), // repo_add.go
@@ -89,6 +99,8 @@ const TABLE: &[FailureRule] = &[
     (RepositoryUnavailable, Some(Pull), "Get \""),           // net/http: no answer
     (RepositoryUnavailable, Some(Pull), "Head \""),          // net/http
     (RepositoryUnavailable, Some(Pull), "response status code "), // oras
+    (RepositoryUnavailable, Some(Pull), "basic credential not found"), // oras: the registry demands a login
+    (RepositoryUnavailable, Some(Pull), "missing registry client: "), // pull.go: unusable certificates
     (RepositoryUnavailable, Some(Pull), "dial tcp"),
     (RepositoryUnavailable, Some(Pull), "connection re"),
     (RepositoryUnavailable, Some(Pull), "EOF"),
@@ -211,6 +223,43 @@ const TABLE: &[FailureRule] = &[
     (Timeout, None, "Client.Timeout exceeded"),
 ];
 
+/// What helm's message means, if its reader could not know what to do: the text to find, as in [`TABLE`], and a sentence. The first
+/// matching row wins.
+const HINTS: &[(&str, &str)] = &[
+    ("failed to fetch provenance ", "the chart has no signature, or it cannot be fetched"),
+    ("could not load provenance file ", "the chart has no signature beside it"),
+    ("openpgp: signature made by unknown entity", "the chart is signed with a key that is not in --chart-keyring"),
+    ("sha256 sum does not match for ", "the archive is not the one that was signed"),
+    ("failed to load keyring: ", "--chart-keyring is not a keyring; export it with gpg --export"),
+    ("proxyconnect ", "the proxy in HTTPS_PROXY cannot be reached"),
+    // net/http: what follows the status code in a proxy's answer to CONNECT.
+    ("\": Proxy Authentication Required", "the proxy in HTTPS_PROXY demands a login"),
+    ("\": Forbidden", "the proxy in HTTPS_PROXY refuses the connection"),
+    ("basic credential not found", "the registry demands credentials, which --chart-repository-credentials names"),
+    ("failed to fetch * : 401 ", WRONG_LOGIN),
+    ("response status code 401", WRONG_LOGIN),
+    ("failed to fetch * : 403 ", NO_RIGHT),
+    ("response status code 403", NO_RIGHT),
+    (
+        "x509: certificate signed by unknown authority",
+        "the certificate of the chart repository is of an unknown authority, which ca.crt of --chart-repository-credentials names",
+    ),
+    (
+        "x509: certificate has expired or is not yet valid",
+        "the certificate of the chart repository has expired, or is not valid yet",
+    ),
+    ("x509: ", "the certificate of the chart repository is not its own, or not valid"),
+    (
+        "remote error: tls: *certificate",
+        "the chart repository demands a client certificate that it accepts: tls.crt and tls.key of --chart-repository-credentials",
+    ),
+    ("can't create TLS config", "ca.crt, or tls.crt with tls.key, of --chart-repository-credentials cannot be used"),
+];
+const WRONG_LOGIN: &str =
+    "the chart repository refuses the user or password, or has got none: see --chart-repository-credentials";
+const NO_RIGHT: &str =
+    "the chart repository denies the operator the chart: see the rights of --chart-repository-credentials";
+
 /// Returns the class of a failure and a summary of it, from helm's standard error.
 pub(crate) fn classify(verb: Verb, stderr: &str) -> (HelmFailure, String) {
     let error = error_text(stderr);
@@ -219,7 +268,8 @@ pub(crate) fn classify(verb: Verb, stderr: &str) -> (HelmFailure, String) {
         .find(|(_, only, text)| only.is_none_or(|only| only == verb) && occurs(text, &error))
         .map_or(Other, |(failure, ..)| failure.clone());
     let failure = if failure == FORBIDDEN { forbidden(&error) } else { failure };
-    let sentence = summarize(&error);
+    let hint = HINTS.iter().find(|(text, _)| verb == Pull && occurs(text, &error));
+    let sentence = hint.map_or_else(|| summarize(&error), |(_, hint)| format!("{hint}: {}", summarize(&error)));
     (failure, if sentence.is_empty() { "helm failed without a message".to_owned() } else { sentence })
 }
 

@@ -1,9 +1,8 @@
 //! Makes a private directory for this operator process and its helm runs (effect).
 
 use std::{
-    ffi::OsStr,
     fs::{self, DirBuilder, File},
-    io,
+    io::{self, Read as _},
     os::unix::fs::{DirBuilderExt, PermissionsExt},
     path::{Path, PathBuf},
 };
@@ -12,6 +11,8 @@ use tempfile::TempDir;
 
 const PREFIX: &str = "clientapp-operator-";
 const LOCK: &str = "operator.lock";
+/// What the name of a chart's signature ends with, after that of the chart.
+const PROVENANCE: &str = ".prov";
 
 /// A directory of mode 0700 for kubeconfigs, helm's home directories and pulled charts, removed when dropped.
 ///
@@ -61,13 +62,37 @@ fn remove_abandoned(parent: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns the only regular file in a directory, if there is exactly one.
+/// Copies a packaged chart, and its signature if there is one, so that what is verified is what is installed. Neither may have more
+/// than `most` bytes.
+pub(in crate::helm) fn copy_signed(chart: &Path, into: &Path, most: u64) -> io::Result<()> {
+    let copy = |from: &Path| {
+        // To open a pipe would wait for its writer.
+        let about = fs::metadata(from)?;
+        if !about.is_file() || about.len() > most {
+            return Err(io::Error::other(format!("{} is not a file of at most {most} bytes", from.display())));
+        }
+        let mut copy = File::create_new(into.join(from.file_name().unwrap_or_default()))?;
+        io::copy(&mut File::open(from)?.take(most), &mut copy)
+    };
+    let mut signature = chart.as_os_str().to_owned();
+    signature.push(PROVENANCE);
+    copy(chart)?;
+    match copy(Path::new(&signature)) {
+        // helm says then that there is none.
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Returns the only regular file in a directory beside a chart's signature, if there is exactly one.
 pub(in crate::helm) fn only_file(dir: &Path) -> io::Result<Option<PathBuf>> {
     let mut files = Vec::new();
     for entry in fs::read_dir(dir)? {
         let entry = entry?;
+        let name = entry.file_name();
+        let name = name.as_encoded_bytes();
         // `helm pull` first writes to a hidden temporary file.
-        if entry.file_type()?.is_file() && !OsStr::as_encoded_bytes(&entry.file_name()).starts_with(b".") {
+        if entry.file_type()?.is_file() && !name.starts_with(b".") && !name.ends_with(PROVENANCE.as_bytes()) {
             files.push(entry.path());
         }
     }
@@ -77,6 +102,31 @@ pub(in crate::helm) fn only_file(dir: &Path) -> io::Result<Option<PathBuf>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_chart_is_copied_with_its_signature_and_nothing_else() {
+        let (from, chart) = (tempfile::tempdir().unwrap(), "a-1.0.0.tgz");
+        let path = from.path().join(chart);
+        let copied = |most: u64| {
+            let into = tempfile::tempdir().unwrap();
+            let copied = copy_signed(&path, into.path(), most);
+            let names = fs::read_dir(into.path()).unwrap().map(|entry| entry.unwrap().file_name());
+            let mut names: Vec<_> = names.map(|name| name.into_string().unwrap()).collect();
+            names.sort();
+            copied.map(|()| names).map_err(|error| error.to_string())
+        };
+        assert!(copied(9).is_err(), "there is none");
+        fs::write(&path, "archive").unwrap();
+        assert_eq!(copied(9), Ok(vec![chart.to_owned()]));
+        assert!(copied(6).unwrap_err().ends_with("a-1.0.0.tgz is not a file of at most 6 bytes"));
+        let signature = from.path().join("a-1.0.0.tgz.prov");
+        fs::write(&signature, "signature").unwrap();
+        assert_eq!(copied(9), Ok(vec![chart.to_owned(), "a-1.0.0.tgz.prov".to_owned()]));
+        assert!(copied(8).unwrap_err().ends_with(".prov is not a file of at most 8 bytes"));
+        fs::remove_file(&signature).unwrap();
+        fs::create_dir(&signature).unwrap();
+        assert!(copied(99).unwrap_err().ends_with(".prov is not a file of at most 99 bytes"));
+    }
 
     #[test]
     fn it_is_private_and_leaves_nothing() {

@@ -15,6 +15,7 @@ type Script = Box<dyn Fn(&Version) -> Result<Pulled, HelmError> + Send + Sync>;
 struct FakeHelm {
     pulls: watch::Sender<usize>,
     script: Option<Script>,
+    verifies: bool,
 }
 
 impl FakeHelm {
@@ -49,6 +50,10 @@ impl Pull for Arc<FakeHelm> {
                 Err(HelmError::Cancelled { verb: Verb::Pull })
             }
         }
+    }
+
+    fn verifies(&self) -> bool {
+        self.verifies
     }
 }
 
@@ -269,6 +274,46 @@ async fn a_directory_needs_no_helm() {
     fs::write(dir.path().join("nextcloud-5.5.2.tgz"), chart("nextcloud", "5.5.2")).unwrap();
     cache.get(&version("5.5.2")).await.unwrap();
     assert_eq!(helm.pulls(), 0);
+}
+
+#[tokio::test]
+async fn with_a_keyring_only_charts_with_a_verified_signature_are_used() {
+    let verifying = |script: fn(&Version) -> Result<Pulled, HelmError>| {
+        Arc::new(FakeHelm { script: Some(Box::new(script)), verifies: true, ..FakeHelm::default() })
+    };
+    let signed = || {
+        verifying(|version| {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join(format!("nextcloud-{version}.tgz"));
+            fs::write(&path, chart("nextcloud", &version.to_string())).unwrap();
+            Ok(Pulled { path, listed: None, _dir: dir })
+        })
+    };
+    let (dir, v) = (tempfile::tempdir().unwrap(), version("5.5.2"));
+    let before = cache(&good(), &dir).get(&v).await.unwrap();
+    let unsigned = verifying(|_| {
+        let (verb, failure) = (Verb::Pull, HelmFailure::SignatureInvalid);
+        Err(HelmError::Failed { verb, failure, message: "signature block not found".into() })
+    });
+    // What was cached without a keyring has to be signed, too.
+    let error = cache(&unsigned, &dir).get(&v).await.unwrap_err();
+    assert!(matches!(*error, ChartError::Pull { .. }), "{error}");
+    let helm = signed();
+    assert_eq!(cache(&helm, &dir).get(&v).await.unwrap(), before);
+    assert_eq!(cache(&helm, &dir).get(&v).await.unwrap(), before);
+    assert_eq!(helm.pulls(), 1);
+    // An operator without a keyring uses it as well.
+    let helm = good();
+    assert_eq!(cache(&helm, &dir).get(&v).await.unwrap(), before);
+    assert_eq!(helm.pulls(), 0);
+
+    // A directory's charts are verified by helm.
+    let (helm, dir) = (signed(), tempfile::tempdir().unwrap());
+    let cache = from(&helm, &dir, dir.path().to_str().unwrap());
+    assert!(matches!(&*cache.get(&v).await.unwrap_err(), ChartError::NotFound { .. }));
+    fs::write(dir.path().join("nextcloud-5.5.2.tgz"), "not what was verified").unwrap();
+    assert_eq!(cache.get(&v).await.unwrap().digest, before.digest);
+    assert_eq!(helm.pulls(), 1);
 }
 
 #[tokio::test]

@@ -29,16 +29,32 @@ fn argv() {
     let request = Uninstall { release, namespace, account };
     insta::assert_snapshot!(HelmCommand::uninstall(&request, FLAGS), @"helm uninstall my-app --namespace tenant-1 --cascade background --timeout 300s");
     insta::assert_snapshot!(HelmCommand::version(), @"helm version --template '{{.Version}}'");
-    let pull = |source: &str| {
+    let pull_with = |source: &str, credentials: &Credentials| {
         let (chart, version) = ("nextcloud".parse().unwrap(), semver::Version::new(5, 5, 2));
-        HelmCommand::pull(&source.parse().unwrap(), &chart, &version, Path::new("/private/pull"))
+        HelmCommand::pull(&source.parse().unwrap(), &chart, &version, Path::new("/private/pull"), credentials)
             .map(|pull| pull.to_string())
     };
+    let pull = |source| pull_with(source, &Credentials::default());
     insta::assert_snapshot!(pull("https://nextcloud.github.io/helm/").unwrap(), @"helm pull charts/nextcloud --repository-config /private/pull/repository/config.yaml --repository-cache /private/pull/repository --version 5.5.2 --destination /private/pull");
     insta::assert_snapshot!(pull("oci://registry.example.com/charts").unwrap(), @"helm pull oci://registry.example.com/charts/nextcloud --version 5.5.2 --destination /private/pull");
     insta::assert_snapshot!(pull("oci://127.0.0.1:5000/charts").unwrap(), @"helm pull oci://127.0.0.1:5000/charts/nextcloud --plain-http --version 5.5.2 --destination /private/pull");
     assert_eq!(pull("/charts"), None);
-    insta::assert_snapshot!(HelmCommand::fetch_index("https://nextcloud.github.io/helm", Path::new("/private/pull")), @"helm repo add charts https://nextcloud.github.io/helm --repository-config /private/pull/repository/config.yaml --repository-cache /private/pull/repository");
+
+    let credentials = Credentials {
+        login: Some(("tenant".to_owned(), "canary".to_owned())),
+        registry_config: Some("/etc/charts/.dockerconfigjson".into()),
+        ca: Some("/etc/charts/ca.crt".into()),
+        certificate: Some(("/etc/charts/tls.crt".into(), "/etc/charts/tls.key".into())),
+        keyring: Some("/etc/keyring/charts.gpg".into()),
+        redactor: Redactor::default(),
+    };
+    let fetched = HelmCommand::fetch_index("https://charts.example.com", Path::new("/private/pull"), &credentials);
+    insta::assert_snapshot!(fetched, @"helm repo add charts https://charts.example.com --ca-file /etc/charts/ca.crt --cert-file /etc/charts/tls.crt --key-file /etc/charts/tls.key --username=tenant --password-stdin --repository-config /private/pull/repository/config.yaml --repository-cache /private/pull/repository");
+    assert_eq!(fetched.into_parts().1.unwrap(), b"canary\n");
+    insta::assert_snapshot!(pull_with("https://charts.example.com", &credentials).unwrap(), @"helm pull charts/nextcloud --repository-config /private/pull/repository/config.yaml --repository-cache /private/pull/repository --verify --keyring /etc/keyring/charts.gpg --version 5.5.2 --destination /private/pull");
+    insta::assert_snapshot!(pull_with("oci://127.0.0.1:5000/charts", &credentials).unwrap(), @"helm pull oci://127.0.0.1:5000/charts/nextcloud --ca-file /etc/charts/ca.crt --cert-file /etc/charts/tls.crt --key-file /etc/charts/tls.key --registry-config /etc/charts/.dockerconfigjson --verify --keyring /etc/keyring/charts.gpg --version 5.5.2 --destination /private/pull");
+    insta::assert_snapshot!(pull_with("/charts", &credentials).unwrap(), @"helm verify /private/pull/nextcloud-5.5.2.tgz --keyring /etc/keyring/charts.gpg");
+    insta::assert_snapshot!(HelmCommand::fetch_index("https://nextcloud.github.io/helm", Path::new("/private/pull"), &Credentials::default()), @"helm repo add charts https://nextcloud.github.io/helm --repository-config /private/pull/repository/config.yaml --repository-cache /private/pull/repository");
 
     // A timeout has whole seconds, and is never none.
     assert_eq!([Duration::from_millis(1500), Duration::ZERO].map(go_duration), ["1s", "1s"]);

@@ -31,6 +31,10 @@ const SAID_BY_PULL: &str = r#"
 RepositoryUnavailable| Error: failed to fetch https://example.com/nextcloud-5.5.2.tgz : 503 Service Unavailable
 RepositoryUnavailable| Error: Get "https://example.com/x.tgz": context deadline exceeded (Client.Timeout exceeded while awaiting headers)
 RepositoryUnavailable| Error: repo not found
+SignatureInvalid| Error: signature block not found
+SignatureInvalid| Error: sha256 sum does not match for nextcloud-5.5.2.tgz: "sha256:0a" != "sha256:0b"
+SignatureInvalid| Error: openpgp: invalid signature: RSA verification failure
+SignatureInvalid| Error: provenance does not contain a SHA for a file named "nextcloud-5.5.2.tgz"
 "#;
 
 const SAID_BY_TEST: &str = r#"
@@ -69,6 +73,44 @@ fn what_each_command_says() {
     assert_eq!(classify(Verb::Upgrade, "").1, "helm failed without a message");
 }
 
+/// The sentence before helm's own words, and fixtures.
+const HINTED: &str = "
+the chart has no signature, or it cannot be fetched| pull-unsigned oci-unsigned
+the chart has no signature beside it| pull-verify-unsigned
+the chart is signed with a key that is not in --chart-keyring| pull-other-key oci-other-key
+--chart-keyring is not a keyring| pull-bad-keyring
+the proxy in HTTPS_PROXY cannot be reached| pull-proxy-away oci-proxy-away
+the proxy in HTTPS_PROXY demands a login| pull-proxy-407 oci-proxy-407
+the proxy in HTTPS_PROXY refuses the connection| pull-proxy-403 oci-proxy-403
+the registry demands credentials| oci-without-login
+the chart repository refuses the user or password| pull-wrong-password oci-wrong-password
+the chart repository denies the operator the chart| pull-403 oci-403
+the certificate of the chart repository is of an unknown authority| pull-unknown-authority oci-unknown-authority
+the certificate of the chart repository has expired| pull-expired oci-expired
+the chart repository demands a client certificate| pull-without-certificate pull-other-certificate oci-other-certificate
+ca.crt, or tls.crt with tls.key,| pull-bad-authority oci-bad-key
+";
+
+#[test]
+fn what_a_reader_could_not_know_is_said_first() {
+    for row in HINTED.trim().lines() {
+        let (hint, names) = row.split_once('|').unwrap();
+        for name in names.split_whitespace() {
+            let (failure, sentence) = classify(Verb::Pull, &fixture(name));
+            assert!(sentence.starts_with(hint) && sentence.contains(": "), "{name}: {sentence}");
+            let is_of_signature = hint.contains("signature") || hint.contains("signed") || hint.contains("keyring is");
+            let expected = if is_of_signature { SignatureInvalid } else { RepositoryUnavailable };
+            assert_eq!(failure, expected, "{name}");
+        }
+    }
+    assert!(classify(Verb::Pull, &fixture("pull-503")).1.starts_with("looks like "));
+}
+
+fn fixture(name: &str) -> String {
+    let path = format!("{}/e2e/fixtures/helm-4.3.1/{name}.txt", env!("CARGO_MANIFEST_DIR"));
+    std::fs::read_to_string(path).unwrap()
+}
+
 /// A class, and its fixtures: real errors of the pinned helm, captured against a real API server. A stopped run is recognized by its
 /// cause rather than its words, and the last two are commands that are never run.
 const FIXTURES: &str = "
@@ -77,6 +119,9 @@ NotFound| uninstall-not-found
 NoDeployedReleases| no-deployed-releases upgrade-not-found
 ChartNotFound| archive-missing oci-missing-chart oci-missing-version pull-archive-404 pull-missing-chart pull-missing-version
 RepositoryUnavailable| oci-not-https oci-refused pull-503 pull-index-404 pull-index-html pull-no-such-host pull-refused pull-slow
+RepositoryUnavailable| pull-proxy-away oci-proxy-away pull-proxy-407 oci-proxy-407 pull-proxy-403 oci-proxy-403 oci-without-login pull-wrong-password oci-wrong-password pull-403 oci-403
+RepositoryUnavailable| pull-unknown-authority oci-unknown-authority pull-expired oci-expired pull-without-certificate pull-other-certificate oci-other-certificate pull-bad-authority oci-bad-key
+SignatureInvalid| pull-unsigned oci-unsigned pull-verify-unsigned pull-other-key oci-other-key pull-bad-keyring
 ChartInvalid| archive-html archive-truncated render-fail render-fail-upgrade render-null-map schema
 Forbidden list secrets| forbidden-storage
 Forbidden get networkpolicies| forbidden-get
