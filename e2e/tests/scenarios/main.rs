@@ -4,6 +4,7 @@
 mod boundary;
 mod dependencies;
 mod drift;
+mod health;
 mod hostname;
 mod namespace;
 mod other_helm;

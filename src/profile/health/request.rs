@@ -14,7 +14,7 @@ use k8s_openapi::api::core::v1::Service;
 use kube::{Api, Client, api::ListParams};
 use tokio::time::timeout;
 
-use super::{Outcome, address, content_is_right, status_is_right};
+use super::answer::{Outcome, address, content_is_right, status_is_right};
 use crate::{
     crd::HealthCheck,
     platform::{error::api_sentence, key::Key},
@@ -130,12 +130,14 @@ mod tests {
             Body::from_stream(stream::repeat_with(move || Ok::<_, io::Error>(page.clone())))
         };
         let elsewhere = || async { (StatusCode::FOUND, [(header::LOCATION, "http://169.254.169.254/latest")]) };
+        let here = || async { (StatusCode::PERMANENT_REDIRECT, [(header::LOCATION, "/status.php")]) };
         let broken = || async { (StatusCode::SERVICE_UNAVAILABLE, "") };
         let head = || async { [("x-long", "a".repeat(1 << 17))] };
         let routes = Router::new()
             .route("/status.php", get(host))
             .route("/endless", get(endless))
             .route("/elsewhere", get(elsewhere))
+            .route("/here", get(here))
             .route("/broken", get(broken))
             .route("/head", get(head))
             .route("/page", get(|| async { "<html>" }))
@@ -150,6 +152,7 @@ mod tests {
             ("/endless", true, Some("/endless answers more than 64 KiB, or incompletely")),
             ("/page", true, Some("/page does not answer JSON")),
             ("/elsewhere", true, Some("/elsewhere answers 302, a redirect, which is not followed")),
+            ("/here", true, Some("/here answers 308, a redirect, which is not followed")),
             ("/broken", false, Some("/broken answers 503, expected 200 to 299")),
             ("/none", true, Some("/none answers 404, expected 200 to 299")),
             ("/head", true, Some("/head does not answer: no valid HTTP")),
