@@ -337,6 +337,20 @@ mod tests {
     }
 
     #[test]
+    fn only_this_machine_is_asked_for_the_health_of_all_apps() {
+        for (address, is_accepted) in [
+            ("127.0.0.1:8080", true),
+            ("[::1]:8080", true),
+            ("10.96.0.1:443", false),
+            ("0.0.0.0:80", false),
+            ("169.254.169.254:80", false),
+            ("localhost:80", false),
+        ] {
+            assert_eq!(loopback(address).is_ok(), is_accepted, "{address}");
+        }
+    }
+
+    #[test]
     fn an_app_is_ready_as_soon_as_it_serves_and_has_time_for_migrations() {
         let values = Config::for_tests().base_values;
         for probe in ["startupProbe", "readinessProbe", "livenessProbe"] {

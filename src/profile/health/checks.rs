@@ -150,8 +150,9 @@ impl Checked {
         if self.problem.is_some() {
             let has_failed = self.failures >= check.failure_threshold.unwrap_or(THRESHOLD);
             let period = SignedDuration::from_secs(check.period_seconds.unwrap_or(PERIOD).into());
-            // Of a clock that was set back, a time may be far ahead.
-            return (if has_failed { Health::Failed } else { Health::Waits }, Some(at.min(now) + period));
+            // Of a clock that was set back, the time may be far ahead.
+            let again = if at > now { now } else { at + period };
+            return (if has_failed { Health::Failed } else { Health::Waits }, Some(again));
         }
         let since = self.right_since.map_or(*ready_since, |since| since.max(*ready_since));
         let end = since + soak;

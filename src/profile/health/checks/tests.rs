@@ -102,6 +102,16 @@ fn an_app_that_answers_wrongly_waits_and_fails_and_comes_back() {
 }
 
 #[test]
+fn a_clock_that_was_set_back_delays_nothing() {
+    let mut app = Played::new(check(json!({})));
+    app.at(0);
+    app.answers(wrong(), 99_999);
+    assert_eq!(app.at(10), (Health::Waits, true, None));
+    app.answers(Outcome::Right, 10);
+    assert_eq!(app.at(10), (Health::Ready(at(10)), false, Some(70)));
+}
+
+#[test]
 fn an_api_server_that_does_not_answer_fails_no_app() {
     let mut app = Played::new(check(json!({"failureThreshold": 1})));
     app.at(0);
