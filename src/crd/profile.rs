@@ -85,7 +85,7 @@ pub struct ProfileRollout {
     #[x_kube(validation = Rule::new("type(self) == int ? int(self) >= 1 : string(self).matches('^([1-9][0-9]?|100)%$')").message("must be a number from 1, or a percentage from 1% to 100%"))]
     pub max_unavailable: Option<IntOrString>,
 
-    /// How long all ClientApps of a wave have to be Ready before the next wave begins, such as `10m`. Absent: `1m`.
+    /// How long all ClientApps of a wave have to be Ready, and healthy, before the next wave begins, such as `10m`. Absent: `1m`.
     #[schemars(length(max = 16))]
     #[x_kube(validation = Rule::new("self.matches('^([0-9]+(h|m|s))+$') && duration(self) <= duration('168h')").message("must be a duration such as 10m, at most 168h"))]
     pub soak: Option<String>,
@@ -218,7 +218,7 @@ pub struct RolloutStatus {
     /// The ClientApps that have failed with the revision, as `namespace/name`; at most ten.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failed: Vec<String>,
-    /// The ClientApps that the next wave waits for, because they are not Ready with the revision yet; at most ten.
+    /// The ClientApps that the next wave waits for, because they are not Ready with the revision yet, or not healthy; at most ten.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub awaited: Vec<String>,
     /// The ClientApps that do not count, because they are suspended or wait for an approval; at most ten. They get the revision last.

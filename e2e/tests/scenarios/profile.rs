@@ -179,16 +179,16 @@ fn of_health() -> Vec<(Value, &'static str)> {
     let paths =
         ["", "status.php", "http://169.254.169.254/", "@169.254.169.254/", "/a b", "/a\r\nHost: b", "/a#b", "/ä"];
     let rows = paths.map(|path| (json!({"path": path}), PATH)).into_iter().chain([
-        (json!({"path": format!("/{}", "a".repeat(256))}), "may not be more than 256 bytes"),
+        (json!({"path": format!("/{}", "a".repeat(256))}), "spec.rollout.health.path: Too long"),
         (json!({"port": 0}), "should be greater than or equal to 1"),
         (json!({"port": 65536}), "should be less than or equal to 65535"),
         (json!({"port": "HTTP"}), "should match '^[a-z0-9]"),
-        (json!({"port": "a".repeat(16)}), "may not be more than 15 bytes"),
+        (json!({"port": "a".repeat(16)}), "spec.rollout.health.port: Too long"),
         (json!({"json": [{"pointer": "maintenance", "value": false}]}), "must be a JSON pointer such as /maintenance"),
         (json!({"json": [{"pointer": "/a~2", "value": false}]}), "must be a JSON pointer such as /maintenance"),
         (json!({"json": [{"pointer": "/a", "value": {"b": 1}}]}), "spec.rollout.health.json[0].value"),
         (json!({"json": [{"pointer": "/a", "value": [1]}]}), "must have at most 0 items"),
-        (json!({"json": [{"pointer": "/a", "value": "a".repeat(65)}]}), "may not be more than 64 bytes"),
+        (json!({"json": [{"pointer": "/a", "value": "a".repeat(65)}]}), "spec.rollout.health.json[0].value: Too long"),
         (json!({"json": vec![json!({"pointer": "/a", "value": 1}); 2]}), "Duplicate value"),
         (json!({"json": vec![json!({"pointer": "/a", "value": 1}); 17]}), "must have at most 16 items"),
         (json!({"periodSeconds": 0}), "spec.rollout.health.periodSeconds"),
