@@ -34,7 +34,7 @@ pub fn find() -> Option<PathBuf> {
     }
 }
 
-/// Whether a test that needs a browser must fail if there is none, instead of being ignored.
+/// Returns true if a test that needs a browser must fail if there is none, instead of being ignored.
 #[must_use]
 pub fn is_required() -> bool {
     REQUIRE.iter().any(|name| std::env::var_os(name).is_some())

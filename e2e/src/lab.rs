@@ -570,7 +570,7 @@ pub fn kubectl(kubectl: &Path, kubeconfig: &Path, namespace: Option<&str>, argum
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Whether a status has a condition of this type with this status and reason.
+/// Returns true if a status has a condition of this type with this status and reason.
 #[must_use]
 pub fn has(status: &ClientAppStatus, type_: &str, state: &str, reason: &str) -> bool {
     conditions::find(&status.conditions, type_)

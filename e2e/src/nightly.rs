@@ -2,13 +2,14 @@
 //! of its own, so that none sees what another has left, and a table at the end says how each went. An **effect**.
 
 use std::fmt;
-use std::process::{Command, ExitStatus};
+use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use clap::ValueEnum;
 use jiff::Timestamp;
 
+use crate::operator::cargo;
 use crate::tools::{KUBERNETES, OLDEST};
 
 #[derive(clap::Args, Clone, Debug)]
@@ -26,7 +27,7 @@ pub struct Options {
 pub enum Part {
     /// The protocol as a model
     Model,
-    /// The tests that `cargo test` ignores: of pinned versions of others' programs, which no change here can break
+    /// The tests that `cargo test` ignores: of pinned versions of others' programs, and of the harness and the demonstration
     Ignored,
     /// A plane of the oldest Kubernetes that is supported
     Oldest,
@@ -45,7 +46,20 @@ impl Part {
         let arguments: &[&str] = match self {
             Part::Model => &["e2e", "model"],
             // What other binaries ignore is a helper of a test, or a measurement; and one test depends on the machine's resolver.
-            Part::Ignored => &["test", "--test", "harness", "--", "--ignored", "--skip", "pulling_from_nowhere"],
+            Part::Ignored => &[
+                "test",
+                "--no-fail-fast",
+                "--test",
+                "demo",
+                "--test",
+                "harness",
+                "--test",
+                "postgresql",
+                "--",
+                "--ignored",
+                "--skip",
+                "pulling_from_nowhere",
+            ],
             Part::Oldest => &["test", "--no-fail-fast", "--test", "api", "--test", "operator", "--test", "scenarios"],
             Part::Node => &["e2e", "node"],
             Part::Lives => &["e2e", "lives", "--count", "80", "--seed", &seed],
@@ -105,7 +119,6 @@ pub fn table(night: &[Ran]) -> String {
 /// If this process has no current directory.
 pub fn run(options: &Options) -> Result<Vec<Ran>> {
     let seed = options.seed.unwrap_or_else(|| Timestamp::now().as_second().unsigned_abs());
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("e2e is in a workspace")?;
     let wanted = |part: &&Part| options.parts.is_empty() || options.parts.contains(part);
     let night = Part::value_variants().iter().filter(wanted).map(|part| {
@@ -115,7 +128,7 @@ pub fn run(options: &Options) -> Result<Vec<Ran>> {
         let command = format!("{set}cargo {}", arguments.join(" "));
         eprintln!("\n=== {command}");
         let began = Instant::now();
-        let status = Command::new(&cargo).args(&arguments).envs(variables).current_dir(root).status();
+        let status = cargo().args(&arguments).envs(variables).current_dir(root).status();
         let status = status.inspect_err(|error| eprintln!("cannot run cargo: {error}")).ok();
         Ran { command, status, took: began.elapsed() }
     });

@@ -34,19 +34,23 @@ pub fn release_binary() -> Result<PathBuf> {
     build(&["--release"])
 }
 
-fn build(more: &[&str]) -> Result<PathBuf> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    // Cargo's variables about e2e: a build script that reads them (ring's) would be rerun each time.
+/// Returns a command of the cargo that has started this process, without its variables about e2e: a build script that reads them (ring's)
+/// would be rerun each time.
+pub fn cargo() -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     let ours = std::env::vars_os().map(|(name, _)| name);
     let ours = ours.filter(|name| {
         let name = name.to_string_lossy();
         name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")
     });
-    let mut command = Command::new(cargo);
     ours.for_each(|name| {
         command.env_remove(name);
     });
-    let output = command
+    command
+}
+
+fn build(more: &[&str]) -> Result<PathBuf> {
+    let output = cargo()
         .args(["build", "--quiet", "--workspace", "--bin", "clientapp-operator"])
         .args(more)
         .args(["--message-format", "json-render-diagnostics"])

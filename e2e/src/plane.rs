@@ -65,19 +65,19 @@ impl Builder {
         self
     }
 
-    /// Whether the API server writes a line for each request to [`ControlPlane::audit_log`].
+    /// Sets if the API server writes a line for each request to [`ControlPlane::audit_log`].
     pub fn audit_log(mut self, audit_log: bool) -> Self {
         self.audit_log = audit_log;
         self
     }
 
-    /// Whether that log has the objects of all writes, before and after, in place of the reads.
+    /// Sets if that log has the objects of all writes, before and after, in place of the reads.
     pub fn audit_bodies(mut self, audit_bodies: bool) -> Self {
         self.audit_bodies = audit_bodies;
         self
     }
 
-    /// Whether etcd's writes survive a crash of the machine. By default they do not, which is faster.
+    /// Sets if etcd's writes survive a crash of the machine. By default they do not, which is faster.
     pub fn fsync(mut self, fsync: bool) -> Self {
         self.fsync = fsync;
         self

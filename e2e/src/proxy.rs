@@ -221,7 +221,7 @@ impl Proxy {
         writes.wait_for(|writes| writes.sprung().is_some() || !writes.is_set()).await.ok()?.sprung().cloned()
     }
 
-    /// Whether the trap has sprung, and holds its write or has let it go.
+    /// Returns true if the trap has sprung, and holds its write or has let it go.
     #[must_use]
     pub fn has_sprung(&self) -> bool {
         self.shared.writes.borrow().sprung().is_some()

@@ -23,7 +23,7 @@ pub struct Run {
 }
 
 impl Run {
-    /// Whether the process exists, running or dead and not yet waited for.
+    /// Returns true if the process exists, running or dead and not yet waited for.
     #[must_use]
     pub fn alive(&self) -> bool {
         Path::new(&format!("/proc/{}", self.pid)).exists()

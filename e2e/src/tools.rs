@@ -117,7 +117,7 @@ impl Tools {
     /// ones into the cache, which takes minutes, once. Blocks; several processes may call it at once.
     pub fn ensure(progress: &Progress) -> Result<Self> {
         let cache = cache::directory()?.join("tools");
-        let wanted = parts(env::var(KUBERNETES).ok().as_deref())?;
+        let wanted = parts()?;
         let mut parts = Vec::with_capacity(wanted.len());
         for (part, found) in wanted.iter().zip(find_all(&wanted, &cache)) {
             parts.push(match found {
@@ -151,13 +151,21 @@ impl Tools {
     }
 }
 
-/// The parts of a plane of this Kubernetes; `None`: of the newest.
-fn parts(kubernetes: Option<&str>) -> Result<Vec<&'static Part>> {
-    let oldest = match kubernetes {
-        None | Some("") => false,
-        Some(OLDEST) => true,
+/// Tells if planes have the oldest Kubernetes.
+///
+/// # Errors
+/// [`KUBERNETES`] has another value than [`OLDEST`].
+pub fn is_oldest() -> Result<bool> {
+    match env::var(KUBERNETES).ok().as_deref() {
+        None | Some("") => Ok(false),
+        Some(OLDEST) => Ok(true),
         Some(other) => bail!("{KUBERNETES} is {other}: set it to {OLDEST}, or not at all"),
-    };
+    }
+}
+
+/// The parts of a plane.
+fn parts() -> Result<Vec<&'static Part>> {
+    let oldest = is_oldest()?;
     Ok(PARTS.iter().map(|part| if oldest && part.name == "kubernetes" { &KUBERNETES_OLDEST } else { part }).collect())
 }
 

@@ -296,7 +296,7 @@ impl Root {
     }
 }
 
-/// Whether a path is this one or below it.
+/// Returns true if a path is this one or below it.
 fn is_below(path: &str, above: &str) -> bool {
     path.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }

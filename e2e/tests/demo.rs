@@ -52,6 +52,7 @@ fn it_shows_a_clientapp_from_apply_to_its_end_and_leaves_nothing() {
 }
 
 #[test]
+#[ignore = "only a change of the demonstration can break it"]
 fn interrupted_or_killed_it_leaves_nothing() {
     for (line, signal, code) in [
         // While the servers start, and while helm runs.
@@ -67,6 +68,7 @@ fn interrupted_or_killed_it_leaves_nothing() {
 }
 
 #[test]
+#[ignore = "only a change of the demonstration can break it"]
 fn it_fails_with_what_the_operator_said_last() {
     let demo = Demo::new();
     let mut child = demo.command(&[]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -89,6 +91,7 @@ async fn all<K: Resource + Clone + Debug + DeserializeOwned>(objects: &Api<K>) -
 }
 
 #[tokio::test]
+#[ignore = "only a change of the demonstration can break it"]
 async fn a_cluster_of_the_users_is_left_as_it_was() {
     let plane = cluster();
     let client = plane.client().await.unwrap();
@@ -200,7 +203,7 @@ fn until(child: &mut Child, text: &str) -> (String, impl std::io::Read + use<>) 
     (String::from_utf8_lossy(&said).into_owned(), output)
 }
 
-/// Whether the line contains the words, in this order.
+/// Returns true if the line contains the words, in this order.
 fn has(line: &str, words: &[&str]) -> bool {
     let mut line = line.split_whitespace();
     words.iter().all(|word| line.any(|found| found == *word))

@@ -3,7 +3,6 @@
 
 use clap::Parser as _;
 use e2e::progress::Progress;
-use e2e::random::disturbance::row::ROWS;
 use e2e::random::disturbance::schedule::PACES;
 use e2e::random::{Outcome, Preset};
 
@@ -24,16 +23,15 @@ fn run(arguments: &str, seed: u64) -> Outcome {
 /// Random lives of apps and databases, while the operator is killed and frozen: nothing is lost.
 #[test]
 fn nothing_is_lost_in_some_lives() {
-    let outcome = run("lives --count 8 --parallel 8", 7);
-    assert!(outcome.cases == 8 && outcome.counted("steps") > 24, "{}", outcome.told());
+    let outcome = run("lives --count 4 --parallel 4", 7);
+    assert!(outcome.cases == 4 && outcome.counted("steps") > 12, "{}", outcome.told());
 }
 
 /// A sample of the matrix: an app is created while the operator is killed, answers are lost and requests are refused.
 #[test]
 fn every_oracle_holds_in_a_sample_of_the_matrix() {
-    // Without row 12, whose cases can only run one by one, and row 26, which needs a library.
-    let rows = ROWS.map(|row| row.number).into_iter().filter(|row| ![12, 26].contains(row)).step_by(2);
-    let rows: String = rows.map(|row| format!(" --row {row}")).collect();
+    // One of each kind of fault. Not those after which a helm run that failed is repeated, half a minute later.
+    let rows = [1, 3, 14, 19, 22, 24, 51, 52, 60].map(|row| format!(" --row {row}")).concat();
     let outcome = run(&format!("faults --scenario install --sample 1 --parallel 4{rows}"), 7);
     let hit: usize = outcome.lines.iter().map(|line| line.cases).sum();
     assert!(hit > 6, "hardly a fault has hit:\n{}", outcome.told());
@@ -41,6 +39,7 @@ fn every_oracle_holds_in_a_sample_of_the_matrix() {
 
 /// A short soak test: nothing is left over, and the operator has no more in use after the same work once more.
 #[test]
+#[ignore = "waits for most of two minutes: `cargo e2e nightly` runs it at length"]
 fn nothing_leaks_and_nothing_is_left() {
     let outcome = run("soak --minutes 0.5 --apps 4", 7);
     assert_eq!(PACES.map(|pace| outcome.counted(pace.title)), [3, 1, 1, 1], "{}", outcome.told());

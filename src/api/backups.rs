@@ -16,7 +16,6 @@ use k8s_openapi::{NamespaceResourceScope, apimachinery::pkg::apis::meta::v1::Own
 use kube::{Api, Resource, ResourceExt as _, api::ListParams};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::json;
-use utoipa::IntoResponses;
 
 use self::dto::{BackupList, InstanceBackup, InstanceRestore, NewBackup, NewRestore, RestoreList};
 use super::{
@@ -24,9 +23,9 @@ use super::{
     create::reused,
     idempotency::{Match, RequestStamp},
     instances::Shown,
-    problem::Problem,
+    problem::{InstanceRefusals, PostRefusals, Problem, Refusals},
     refusal::failed,
-    routes::{REPLAYED, RequestMeta, audit, json},
+    routes::{InstanceName, InstanceNamespace, REPLAYED, RequestMeta, audit, json},
     shared::ApiState,
 };
 use crate::{
@@ -45,56 +44,14 @@ pub(crate) fn routes() -> Router<Arc<ApiState>> {
         .route("/instances/{name}/restores/{restore}", get(show_restore))
 }
 
-/// The refusals of all routes here.
-#[derive(IntoResponses)]
-#[expect(dead_code, reason = "for the description of the API")]
-enum Refusals {
-    /// No valid token
-    #[response(status = 401, content_type = "application/problem+json")]
-    Unauthorized(Problem),
-    /// The user may not do this
-    #[response(status = 403, content_type = "application/problem+json")]
-    Forbidden(Problem),
-    /// There is no such instance, or it has no such object
-    #[response(status = 404, content_type = "application/problem+json")]
-    NotFound(Problem),
-    /// There are several instances of the name
-    #[response(status = 409, content_type = "application/problem+json")]
-    Conflict(Problem),
-    /// The cluster does not respond, or the operator has just started
-    #[response(status = 503, content_type = "application/problem+json")]
-    Unavailable(Problem),
-}
-
-/// The further refusals of a POST.
-#[derive(IntoResponses)]
-#[expect(dead_code, reason = "for the description of the API")]
-enum PostRefusals {
-    /// The body is not JSON
-    #[response(status = 400, content_type = "application/problem+json")]
-    Malformed(Problem),
-    /// The name or the Idempotency-Key is taken, the instance is being deleted, or there are several of the name
-    #[response(status = 409, content_type = "application/problem+json")]
-    Conflict(Problem),
-    /// The body is not declared as JSON
-    #[response(status = 415, content_type = "application/problem+json")]
-    UnsupportedMediaType(Problem),
-    /// A field is invalid; the response names it
-    #[response(status = 422, content_type = "application/problem+json")]
-    Invalid(Problem),
-}
-
 /// List the backups of an instance
 #[utoipa::path(
     get, path = "/instances/{name}/backups", tag = "backups",
-    params(
-        ("name" = String, Path, description = "Name of the instance"),
-        ("namespace" = Option<String>, Query, description = "Namespace of the instance, required if there are several of the name"),
-    ),
+    params(InstanceName, InstanceNamespace),
     responses(
         (status = 200, description = "Newest first", body = BackupList,
             headers(("Allow" = String, description = "Contains `POST` if the user may create one"))),
-        Refusals,
+        Refusals, InstanceRefusals,
     )
 )]
 async fn list_backups(asked: RequestMeta) -> Result<Response, Problem> {
@@ -109,8 +66,7 @@ async fn list_backups(asked: RequestMeta) -> Result<Response, Problem> {
 #[utoipa::path(
     post, path = "/instances/{name}/backups", tag = "backups", request_body = NewBackup,
     params(
-        ("name" = String, Path, description = "Name of the instance"),
-        ("namespace" = Option<String>, Query, description = "Namespace of the instance, required if there are several of the name"),
+        InstanceName, InstanceNamespace,
         ("Idempotency-Key" = Option<String>, Header,
             description = "1 to 255 visible ASCII characters. Repeating a request with its key creates no second backup."),
     ),
@@ -119,7 +75,7 @@ async fn list_backups(asked: RequestMeta) -> Result<Response, Problem> {
             headers(("Location" = String, description = "Path of the backup"))),
         (status = 200, description = "An earlier attempt of this request has requested it", body = InstanceBackup,
             headers(("Idempotency-Replayed" = String, description = "`true`"))),
-        Refusals, PostRefusals,
+        Refusals, InstanceRefusals, PostRefusals,
     )
 )]
 async fn make_backup(asked: RequestMeta, headers: HeaderMap, body: Bytes) -> Result<Response, Problem> {
@@ -129,12 +85,8 @@ async fn make_backup(asked: RequestMeta, headers: HeaderMap, body: Bytes) -> Res
 /// Show a backup
 #[utoipa::path(
     get, path = "/instances/{name}/backups/{backup}", tag = "backups",
-    params(
-        ("name" = String, Path, description = "Name of the instance"),
-        ("backup" = String, Path, description = "Name of the backup"),
-        ("namespace" = Option<String>, Query, description = "Namespace of the instance, required if there are several of the name"),
-    ),
-    responses((status = 200, description = "The backup", body = InstanceBackup), Refusals)
+    params(InstanceName, InstanceNamespace, ("backup" = String, Path, description = "Name of the backup")),
+    responses((status = 200, description = "The backup", body = InstanceBackup), Refusals, InstanceRefusals)
 )]
 async fn show_backup(asked: RequestMeta) -> Result<Response, Problem> {
     Ok(json(StatusCode::OK, &InstanceBackup::from(shown::<ClientAppBackup>(&asked).await?)))
@@ -143,14 +95,11 @@ async fn show_backup(asked: RequestMeta) -> Result<Response, Problem> {
 /// List the restores of an instance
 #[utoipa::path(
     get, path = "/instances/{name}/restores", tag = "backups",
-    params(
-        ("name" = String, Path, description = "Name of the instance"),
-        ("namespace" = Option<String>, Query, description = "Namespace of the instance, required if there are several of the name"),
-    ),
+    params(InstanceName, InstanceNamespace),
     responses(
         (status = 200, description = "Newest first", body = RestoreList,
             headers(("Allow" = String, description = "Contains `POST` if the user may create one"))),
-        Refusals,
+        Refusals, InstanceRefusals,
     )
 )]
 async fn list_restores(asked: RequestMeta) -> Result<Response, Problem> {
@@ -166,8 +115,7 @@ async fn list_restores(asked: RequestMeta) -> Result<Response, Problem> {
 #[utoipa::path(
     post, path = "/instances/{name}/restores", tag = "backups", request_body = NewRestore,
     params(
-        ("name" = String, Path, description = "Name of the instance"),
-        ("namespace" = Option<String>, Query, description = "Namespace of the instance, required if there are several of the name"),
+        InstanceName, InstanceNamespace,
         ("Idempotency-Key" = Option<String>, Header,
             description = "1 to 255 visible ASCII characters. Repeating a request with its key creates no second restore."),
     ),
@@ -176,7 +124,7 @@ async fn list_restores(asked: RequestMeta) -> Result<Response, Problem> {
             headers(("Location" = String, description = "Path of the restore"))),
         (status = 200, description = "An earlier attempt of this request has requested it", body = InstanceRestore,
             headers(("Idempotency-Replayed" = String, description = "`true`"))),
-        Refusals, PostRefusals,
+        Refusals, InstanceRefusals, PostRefusals,
     )
 )]
 async fn make_restore(asked: RequestMeta, headers: HeaderMap, body: Bytes) -> Result<Response, Problem> {
@@ -186,12 +134,8 @@ async fn make_restore(asked: RequestMeta, headers: HeaderMap, body: Bytes) -> Re
 /// Show a restore
 #[utoipa::path(
     get, path = "/instances/{name}/restores/{restore}", tag = "backups",
-    params(
-        ("name" = String, Path, description = "Name of the instance"),
-        ("restore" = String, Path, description = "Name of the restore"),
-        ("namespace" = Option<String>, Query, description = "Namespace of the instance, required if there are several of the name"),
-    ),
-    responses((status = 200, description = "The restore", body = InstanceRestore), Refusals)
+    params(InstanceName, InstanceNamespace, ("restore" = String, Path, description = "Name of the restore")),
+    responses((status = 200, description = "The restore", body = InstanceRestore), Refusals, InstanceRefusals)
 )]
 async fn show_restore(asked: RequestMeta) -> Result<Response, Problem> {
     Ok(json(StatusCode::OK, &InstanceRestore::from(shown::<ClientAppRestore>(&asked).await?)))

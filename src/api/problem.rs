@@ -5,6 +5,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use serde::Serialize;
+use utoipa::IntoResponses;
 
 /// An error: what is wrong, and what to do. Never contains a secret.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, utoipa::ToSchema)]
@@ -60,4 +61,58 @@ impl IntoResponse for Problem {
         let body = serde_json::to_vec(&self).unwrap_or_default();
         (status, content_type, retry_after, scheme, body).into_response()
     }
+}
+
+/// The refusals of all routes, in the description of the API.
+#[derive(IntoResponses)]
+#[expect(dead_code, reason = "for the description of the API")]
+pub(super) enum Refusals {
+    /// A parameter is invalid; the response names it
+    #[response(status = 400, content_type = "application/problem+json")]
+    Parameter(Problem),
+    /// No valid token
+    #[response(status = 401, content_type = "application/problem+json")]
+    Unauthorized(Problem),
+    /// The user may not do this
+    #[response(status = 403, content_type = "application/problem+json")]
+    Forbidden(Problem),
+    /// Too many requests
+    #[response(status = 429, content_type = "application/problem+json")]
+    TooMany(Problem),
+    /// The cluster does not respond, or the operator has just started or is stopping
+    #[response(status = 503, content_type = "application/problem+json")]
+    Unavailable(Problem),
+}
+
+/// The further refusals of a request for an instance.
+#[derive(IntoResponses)]
+#[expect(dead_code, reason = "for the description of the API")]
+pub(super) enum InstanceRefusals {
+    /// There is no such instance, or it has no such object
+    #[response(status = 404, content_type = "application/problem+json")]
+    NotFound(Problem),
+    /// There are several instances of the name; the response names their namespaces
+    #[response(status = 409, content_type = "application/problem+json")]
+    Conflict(Problem),
+}
+
+/// The further refusals of a POST.
+#[derive(IntoResponses)]
+#[expect(dead_code, reason = "for the description of the API")]
+pub(super) enum PostRefusals {
+    /// The body is not JSON, or a parameter is invalid
+    #[response(status = 400, content_type = "application/problem+json")]
+    Malformed(Problem),
+    /// The name or the Idempotency-Key is taken, the instance is being deleted, or there are several of the name
+    #[response(status = 409, content_type = "application/problem+json")]
+    Conflict(Problem),
+    /// The body is too large
+    #[response(status = 413, content_type = "application/problem+json")]
+    TooLarge(Problem),
+    /// The body is not declared as JSON
+    #[response(status = 415, content_type = "application/problem+json")]
+    UnsupportedMediaType(Problem),
+    /// A field is invalid; the response names it
+    #[response(status = 422, content_type = "application/problem+json")]
+    Invalid(Problem),
 }

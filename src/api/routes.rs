@@ -12,6 +12,7 @@ use axum::{
 };
 use kube::{Api, core::Selector};
 use serde::{Deserialize, Serialize};
+use utoipa::IntoParams;
 
 use super::{
     auth::User,
@@ -21,7 +22,7 @@ use super::{
     events,
     idempotency::RequestStamp,
     instances::{self, Shown},
-    problem::Problem,
+    problem::{InstanceRefusals, PostRefusals, Problem, Refusals},
     query::Query,
     refusal::refused,
     selector,
@@ -55,21 +56,14 @@ pub(crate) fn routes() -> Router<Arc<ApiState>> {
 #[utoipa::path(
     post, path = "/instances", tag = "instances", request_body = NewInstance,
     params(("Idempotency-Key" = Option<String>, Header,
-                description = "1 to 255 visible ASCII characters. Repeating a request with its key creates no second instance.")),
+        description = "1 to 255 visible ASCII characters. Repeating a request with its key creates no second instance.")),
     responses(
-                (status = 201, description = "The instance was created", body = Created,
-                        headers(("Location" = String, description = "Path of the instance"))),
-                (status = 200, description = "An earlier attempt of this request has created the instance; this response contains no password", body = Created,
+        (status = 201, description = "The instance was created", body = Created,
+            headers(("Location" = String, description = "Path of the instance"))),
+        (status = 200, description = "An earlier attempt of this request has created the instance; this response contains no password", body = Created,
             headers(("Idempotency-Replayed" = String, description = "`true`"))),
-        (status = 400, description = "The body is not JSON", body = Problem, content_type = "application/problem+json"),
-                (status = 401, description = "No valid token", body = Problem, content_type = "application/problem+json"),
-        (status = 403, description = "The user may not do this", body = Problem, content_type = "application/problem+json"),
-                (status = 409, description = "Hostname, name, namespace or Idempotency-Key is taken, an earlier instance of the name has left data, or a quota is exceeded", body = Problem, content_type = "application/problem+json"),
-        (status = 413, description = "The body is too large", body = Problem, content_type = "application/problem+json"),
-        (status = 415, description = "The body is not declared as JSON", body = Problem, content_type = "application/problem+json"),
-                (status = 422, description = "A field is invalid; the response names it", body = Problem, content_type = "application/problem+json"),
-        (status = 429, description = "Too many requests", body = Problem, content_type = "application/problem+json"),
-                (status = 503, description = "The cluster does not respond, the operator has just started or is stopping, or other instances are being created", body = Problem, content_type = "application/problem+json"),
+        Refusals, PostRefusals,
+        (status = 409, description = "Hostname, name, namespace or Idempotency-Key is taken, an earlier instance of the name has left data, or a quota is exceeded", body = Problem, content_type = "application/problem+json"),
     )
 )]
 async fn make(
@@ -127,17 +121,14 @@ pub(super) fn audit(user: &User, verb: &'static str, instance: &Key, result: Res
 #[utoipa::path(
     get, path = "/instances", tag = "instances",
     params(
-                ("namespace" = Option<String>, Query, description = "Only this namespace. Absent: all namespaces, which needs the right to list ClientApps in all of them."),
-                ("labelSelector" = Option<String>, Query, description = "In the syntax of kubectl: `k=v`, `k!=v`, `k`, `!k`, `k in (a,b)`, `k notin (a,b)`, joined by commas."),
-                ("limit" = Option<u64>, Query, description = "Maximum number of instances, 1 to 1000; 100 by default."),
-                ("continue" = Option<String>, Query, description = "The `continue` of the previous list, to get the next page."),
+        ("namespace" = Option<String>, Query, description = "Only this namespace. Absent: all namespaces, which needs the right to list ClientApps in all of them."),
+        ("labelSelector" = Option<String>, Query, description = "In the syntax of kubectl: `k=v`, `k!=v`, `k`, `!k`, `k in (a,b)`, `k notin (a,b)`, joined by commas."),
+        ("limit" = Option<u64>, Query, description = "Maximum number of instances, 1 to 1000; 100 by default."),
+        ("continue" = Option<String>, Query, description = "The `continue` of the previous list, to get the next page."),
     ),
     responses(
-                (status = 200, description = "Sorted by namespace and name", body = InstanceList),
-                (status = 400, description = "A parameter is invalid; the response names it", body = Problem, content_type = "application/problem+json"),
-        (status = 401, description = "No valid token", body = Problem, content_type = "application/problem+json"),
-        (status = 403, description = "The user may not do this", body = Problem, content_type = "application/problem+json"),
-        (status = 503, description = "The operator has just started", body = Problem, content_type = "application/problem+json"),
+        (status = 200, description = "Sorted by namespace and name", body = InstanceList),
+        Refusals,
     )
 )]
 async fn list(
@@ -166,17 +157,10 @@ async fn list(
 /// Show an instance
 #[utoipa::path(
     get, path = "/instances/{name}", tag = "instances",
-    params(
-                ("name" = String, Path, description = "Name of the instance"),
-                ("namespace" = Option<String>, Query, description = "Namespace of the instance, required if there are several of the name"),
-    ),
+    params(InstanceName, InstanceNamespace),
     responses(
         (status = 200, description = "The instance", body = Instance),
-        (status = 401, description = "No valid token", body = Problem, content_type = "application/problem+json"),
-        (status = 403, description = "The user may not do this", body = Problem, content_type = "application/problem+json"),
-                (status = 404, description = "There is no such instance", body = Problem, content_type = "application/problem+json"),
-                (status = 409, description = "There are several; the response names their namespaces", body = Problem, content_type = "application/problem+json"),
-        (status = 503, description = "The operator has just started", body = Problem, content_type = "application/problem+json"),
+        Refusals, InstanceRefusals,
     )
 )]
 async fn show(asked: RequestMeta) -> Result<Response, Problem> {
@@ -191,19 +175,13 @@ async fn show(asked: RequestMeta) -> Result<Response, Problem> {
 #[utoipa::path(
     delete, path = "/instances/{name}", tag = "instances",
     params(
-                ("name" = String, Path, description = "Name of the instance"),
-                ("namespace" = Option<String>, Query, description = "Namespace of the instance, required if there are several of the name"),
-                ("wait" = Option<u64>, Query, description = "Seconds to wait until it is gone, 0 to 300; 0 by default."),
+        InstanceName, InstanceNamespace,
+        ("wait" = Option<u64>, Query, description = "Seconds to wait until it is gone, 0 to 300; 0 by default."),
     ),
     responses(
         (status = 204, description = "It is gone"),
         (status = 202, description = "It is being deleted", body = Instance),
-                (status = 400, description = "A parameter is invalid; the response names it", body = Problem, content_type = "application/problem+json"),
-        (status = 401, description = "No valid token", body = Problem, content_type = "application/problem+json"),
-        (status = 403, description = "The user may not do this", body = Problem, content_type = "application/problem+json"),
-                (status = 404, description = "There is no such instance", body = Problem, content_type = "application/problem+json"),
-                (status = 409, description = "There are several; the response names their namespaces", body = Problem, content_type = "application/problem+json"),
-                (status = 503, description = "The cluster does not respond, or the operator has just started", body = Problem, content_type = "application/problem+json"),
+        Refusals, InstanceRefusals,
     )
 )]
 async fn remove(asked: RequestMeta) -> Result<Response, Problem> {
@@ -248,17 +226,12 @@ async fn deleted(shared: &ApiState, key: &Key, uid: &str) -> Result<Option<Insta
 #[utoipa::path(
     get, path = "/instances/{name}/events", tag = "instances",
     params(
-                ("name" = String, Path, description = "Name of the instance"),
-                ("namespace" = Option<String>, Query, description = "Namespace of the instance, required if there are several of the name"),
-                ("follow" = Option<bool>, Query, description = "Continue after it is ready, until it is gone"),
+        InstanceName, InstanceNamespace,
+        ("follow" = Option<bool>, Query, description = "Continue after it is ready, until it is gone"),
     ),
     responses(
         (status = 200, description = "Events until it is ready", body = String, content_type = "text/event-stream"),
-        (status = 401, description = "No valid token", body = Problem, content_type = "application/problem+json"),
-        (status = 403, description = "The user may not do this", body = Problem, content_type = "application/problem+json"),
-                (status = 404, description = "There is no such instance", body = Problem, content_type = "application/problem+json"),
-                (status = 409, description = "There are several; the response names their namespaces", body = Problem, content_type = "application/problem+json"),
-        (status = 503, description = "The operator has just started", body = Problem, content_type = "application/problem+json"),
+        Refusals, InstanceRefusals,
     )
 )]
 async fn follow(asked: RequestMeta) -> Result<Response, Problem> {
@@ -277,6 +250,24 @@ pub(super) struct RequestMeta {
     /// Name of its object; empty if the path has none.
     pub(super) object: String,
     query: Option<String>,
+}
+
+/// In the description of the API.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Path)]
+#[expect(dead_code, reason = "for the description of the API")]
+pub(super) struct InstanceName {
+    /// Name of the instance
+    name: String,
+}
+
+/// In the description of the API.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+#[expect(dead_code, reason = "for the description of the API")]
+pub(super) struct InstanceNamespace {
+    /// Namespace of the instance, required if there are several of the name
+    namespace: Option<String>,
 }
 
 /// The parameters of the path.

@@ -13,10 +13,9 @@ use super::{
 };
 use crate::{
     crd::{
-        ArchivedFiles, BackupPart, BackupPhase, ClientApp, ClientAppBackup, ClientAppBackupSpec, ClientAppBackupStatus,
-        ClientAppRestore, ClientAppRestoreStatus, DatabaseBackup, DumpState, Postgresql, Reason, Reclaim, annotation,
+        ArchivedFiles, BackupPart, ClientApp, ClientAppBackup, ClientAppBackupSpec, ClientAppBackupStatus,
+        ClientAppRestore, ClientAppRestoreStatus, DatabaseBackup, DumpState, Postgresql, Reclaim, annotation,
         cloudnativepg::CloudNativePgBackup,
-        conditions::Verdict,
         label,
         percona::{PerconaPGBackup, TYPE_FULL},
     },
@@ -78,11 +77,11 @@ pub(super) fn decide(
     observed: &Observed,
     now: Timestamp,
 ) -> Outcome {
-    let status = ClientAppBackupStatus { conditions: Vec::new(), ..recorded.clone() };
+    let status = recorded.clone();
     let wanted = recorded.parts.as_ref().or(spec.parts.as_ref());
     let parts = match parts(spec, wanted, observed) {
         Ok(parts) => parts,
-        Err(problem) => return failed(status, problem),
+        Err(problem) => return Outcome::failed(status, problem),
     };
     let not_reclaimed = match observed.database {
         Database::Standalone(_) => Some(NOT_RECLAIMED),
@@ -92,21 +91,21 @@ pub(super) fn decide(
     if let Some(why) = not_reclaimed.filter(|_| spec.reclaim == Reclaim::Delete)
         && parts.contains(&BackupPart::Database)
     {
-        return failed(status, why.to_owned());
+        return Outcome::failed(status, why.to_owned());
     }
     // What the app has may change meanwhile, and another may have its name.
     let uid_now = observed.subject_uid();
     if recorded.subject_uid.as_ref().is_some_and(|uid| Some(uid) != uid_now.as_ref()) {
         let problem = format!("{} {} was deleted meanwhile, and created anew", kind_of(spec), spec.of.name);
-        return failed(status, problem);
+        return Outcome::failed(status, problem);
     }
     let mut status = ClientAppBackupStatus { parts: Some(parts.clone()), subject_uid: uid_now, ..status };
     if let Some(restore) = observed.restore.as_ref().filter(|_| recorded.started_at.is_none()) {
-        return pending(status, format!("ClientAppRestore {restore} is in progress"));
+        return Outcome::pending(status, format!("ClientAppRestore {restore} is in progress"));
     }
     if let (true, Subject::App(app)) = (spec.quiesce, &observed.subject) {
         if !parts.contains(&BackupPart::Files) {
-            return failed(
+            return Outcome::failed(
                 status,
                 "spec.quiesce needs the part Files, by which the app's volumes are known".to_owned(),
             );
@@ -115,14 +114,14 @@ pub(super) fn decide(
         if has_begun && !quiesce::is_stopped_for(app, &mark(name)) {
             let (of, key) = (&spec.of.name, annotation::STOPPED_FOR);
             let problem = format!("{of} lost its annotation {key}, so its pods came back: back up again");
-            return failed(status, problem);
+            return Outcome::failed(status, problem);
         }
         match quiesce::stopped(app, &mark(name), observed.files.knows_volumes(), observed.files.user.as_deref()) {
             Stopped::Yes => {}
-            Stopped::Waits(why) => return pending(status, why),
+            Stopped::Waits(why) => return Outcome::pending(status, why),
             Stopped::NotAsked => {
                 let message = format!("the pods of {} are taken away", spec.of.name);
-                return running(status, message, Some(Step::Stop(app.clone())), now);
+                return Outcome::running(status, message, Some(Step::Stop(app.clone())), now);
             }
         }
     }
@@ -130,10 +129,10 @@ pub(super) fn decide(
     if parts.contains(&BackupPart::Database) && !is_complete(recorded.database.as_ref().map(|made| &made.completed_at))
     {
         match database(uid, recorded, observed, now) {
-            Progress::Waits(reason) => return pending(status, reason),
-            Progress::Failed(problem) => return failed(status, problem),
+            Progress::Waits(reason) => return Outcome::pending(status, reason),
+            Progress::Failed(problem) => return Outcome::failed(status, problem),
             Progress::Runs(made, step, message) => {
-                return running(ClientAppBackupStatus { database: Some(made), ..status }, message, step, now);
+                return Outcome::running(ClientAppBackupStatus { database: Some(made), ..status }, message, step, now);
             }
             Progress::Completed(made) => {
                 status.database = Some(DatabaseBackup { completed_at: Some(Time(now)), ..made });
@@ -142,13 +141,18 @@ pub(super) fn decide(
     }
     if parts.contains(&BackupPart::Files) && !is_complete(recorded.files.as_ref().map(|made| &made.completed_at)) {
         match files(uid, recorded, observed, now) {
-            Progress::Waits(reason) => return pending(status, reason),
-            Progress::Failed(problem) => return failed(status, problem),
+            Progress::Waits(reason) => return Outcome::pending(status, reason),
+            Progress::Failed(problem) => return Outcome::failed(status, problem),
             Progress::Runs(made, step, message) => {
                 // A Job that is made now has the present settings.
                 let known = recorded.repository.clone().filter(|_| !matches!(step, Some(Step::CreateJob(_))));
                 let repository = known.or_else(|| repository(observed));
-                return running(ClientAppBackupStatus { files: Some(made), repository, ..status }, message, step, now);
+                return Outcome::running(
+                    ClientAppBackupStatus { files: Some(made), repository, ..status },
+                    message,
+                    step,
+                    now,
+                );
             }
             Progress::Completed(made) => {
                 status.files = Some(ArchivedFiles { completed_at: Some(Time(now)), ..made });
@@ -168,15 +172,7 @@ pub(super) fn decide(
         _ => String::new(),
     };
     let message = format!("{} {} is backed up: {}{approval}", kind_of(spec), spec.of.name, made.join(", "));
-    let status = ClientAppBackupStatus { phase: Some(BackupPhase::Completed), completed_at: Some(Time(now)), ..status };
-    Outcome { status, ready: Verdict::yes(Reason::BackupCompleted, message), step: None }
-}
-
-/// Decides for a backup while another of the same object comes first.
-pub(super) fn waiting(recorded: &ClientAppBackupStatus) -> Outcome {
-    let status = ClientAppBackupStatus { conditions: Vec::new(), ..recorded.clone() };
-    // Without its name: with each that ends, every one that waits would be written anew.
-    pending(status, "another ClientAppBackup of the same object comes first".to_owned())
+    Outcome::completed(status, message, now)
 }
 
 fn is_complete(completed_at: Option<&Option<Time>>) -> bool {
@@ -400,24 +396,6 @@ fn reported(made: &ArchivedFiles, report: Option<&str>) -> ArchivedFiles {
 /// Returns the part of a uid that names what a backup makes.
 pub(crate) fn short(uid: &str) -> String {
     uid.chars().filter(char::is_ascii_alphanumeric).take(10).collect()
-}
-
-fn pending(status: ClientAppBackupStatus, reason: String) -> Outcome {
-    // A part may be complete already.
-    let phase = if status.started_at.is_some() { BackupPhase::Running } else { BackupPhase::Pending };
-    let status = ClientAppBackupStatus { phase: Some(phase), ..status };
-    Outcome { status, ready: Verdict::no(Reason::BackupPending, format!("waiting: {reason}")), step: None }
-}
-
-fn running(status: ClientAppBackupStatus, message: String, step: Option<Step>, now: Timestamp) -> Outcome {
-    let started_at = Some(status.started_at.clone().unwrap_or(Time(now)));
-    let status = ClientAppBackupStatus { phase: Some(BackupPhase::Running), started_at, ..status };
-    Outcome { status, ready: Verdict::no(Reason::BackupRunning, message), step }
-}
-
-fn failed(status: ClientAppBackupStatus, problem: String) -> Outcome {
-    let status = ClientAppBackupStatus { phase: Some(BackupPhase::Failed), ..status };
-    Outcome { status, ready: Verdict::no(Reason::BackupUnsuccessful, problem), step: None }
 }
 
 #[cfg(test)]

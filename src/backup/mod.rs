@@ -19,15 +19,13 @@ pub(crate) mod percona;
 pub(crate) mod quiesce;
 mod reclaim;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-
 pub(crate) use self::context::Backups;
 use self::decide::{Outcome, Step};
 use crate::{
-    crd::{BackupPhase, BackupSubject, ClientAppBackup, ClientAppBackupStatus, Reason, Reclaim, conditions::Verdict},
+    crd::{BackupSubject, ClientAppBackup, ClientAppBackupStatus, Reason, Reclaim, conditions::Verdict},
     platform::{
         clock,
-        run_once::{Error, Run, RunContext, RunOnce, RunStatus},
+        run_once::{Error, Run, RunContext, RunOnce, RunReasons},
     },
     profile::Profiles,
 };
@@ -39,7 +37,12 @@ impl RunOnce for Backups {
     type Step = Step;
 
     const ACTION: &'static str = "BackUp";
-    const RUNNING: Reason = Reason::BackupRunning;
+    const REASONS: RunReasons = RunReasons {
+        pending: Reason::BackupPending,
+        running: Reason::BackupRunning,
+        failed: Reason::BackupUnsuccessful,
+        completed: Reason::BackupCompleted,
+    };
 
     fn subject(object: &ClientAppBackup) -> BackupSubject {
         object.spec.of.clone()
@@ -55,10 +58,6 @@ impl RunOnce for Backups {
 
     fn waits(object: &ClientAppBackup, other: &ClientAppBackup) -> Option<bool> {
         decide::waits(object, other)
-    }
-
-    fn waiting(recorded: &ClientAppBackupStatus) -> Outcome {
-        decide::waiting(recorded)
     }
 
     async fn act(ctx: &RunContext<Backups>, backup: &Run<'_, Backups>, step: &Step) -> Result<(), Error> {
@@ -77,23 +76,5 @@ impl RunOnce for Backups {
 
     async fn reclaim(ctx: &RunContext<Backups>, backup: &Run<'_, Backups>) -> Result<Option<Verdict>, Error> {
         reclaim::reclaim(ctx, backup).await
-    }
-}
-
-impl RunStatus for ClientAppBackupStatus {
-    fn phase(&self) -> Option<BackupPhase> {
-        self.phase
-    }
-
-    fn conditions(&self) -> &[Condition] {
-        &self.conditions
-    }
-
-    fn makes_the_same(&self, recorded: &Self) -> bool {
-        self.database == recorded.database && self.files == recorded.files
-    }
-
-    fn with(self, generation: Option<i64>, conditions: Vec<Condition>) -> Self {
-        ClientAppBackupStatus { observed_generation: generation, conditions, ..self }
     }
 }

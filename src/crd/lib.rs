@@ -192,16 +192,29 @@ pub const RECLAIM_FINALIZER: &str = "apps.bnerd-operator.local/reclaim";
 /// Removed from a `PostgresWriter` only after its row is deleted.
 pub const ROW_FINALIZER: &str = "apps.bnerd-operator.local/row";
 
+/// Keeps Argo CD and Flux from pruning a definition: all objects of the kind go with it.
+const KEPT: [(&str, &str); 2] = [
+    ("argocd.argoproj.io/sync-options", "Prune=false,Delete=false"),
+    ("kustomize.toolkit.fluxcd.io/prune", "disabled"),
+];
+
 /// The operator's CustomResourceDefinitions, in the order in which they are printed and applied.
 pub fn all() -> Vec<CustomResourceDefinition> {
-    vec![
+    let definitions = [
         ClientApp::crd(),
         ClientAppBackup::crd(),
         ClientAppRestore::crd(),
         Profile::crd(),
         PostgresWriter::crd(),
         Postgresql::crd(),
-    ]
+    ];
+    definitions.into_iter().map(kept).collect()
+}
+
+fn kept(mut definition: CustomResourceDefinition) -> CustomResourceDefinition {
+    let annotations = definition.metadata.annotations.get_or_insert_default();
+    annotations.extend(KEPT.map(|(key, value)| (key.to_owned(), value.to_owned())));
+    definition
 }
 
 #[cfg(test)]

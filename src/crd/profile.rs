@@ -103,7 +103,7 @@ pub struct ProfileRollout {
     #[schemars(range(min = 1))]
     pub revision: Option<i64>,
 
-    /// What the operator asks each ClientApp that has the revision, before a further wave begins: once it is Ready, and once more when its
+    /// A request that the operator makes to each ClientApp with the revision, before a further wave begins: once it is Ready, and once more when its
     /// soak ends. Absent: Ready is enough.
     pub health: Option<HealthCheck>,
 }
@@ -124,7 +124,7 @@ pub struct HealthCheck {
     #[schemars(schema_with = "port")]
     pub port: Option<IntOrString>,
 
-    /// What the answer must say, which then has to be JSON of at most 64 KiB.
+    /// Values that the answer must have, which then has to be JSON of at most 64 KiB.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["pointer"]))]
     pub json: Vec<ExpectedJson>,
@@ -235,7 +235,7 @@ pub struct RolloutStatus {
 pub struct UnhealthyApp {
     /// The ClientApp, as `namespace/name`.
     pub app: String,
-    /// What its answer lacked when it was last asked.
+    /// Says what its answer lacked when it was last asked.
     pub message: String,
 }
 

@@ -4,12 +4,17 @@
 //! with the same subject, the oldest runs, and is looked at every few seconds; the others wait for its end without a request. One that
 //! has ended is never read again.
 
-use std::{fmt::Debug, ops::RangeInclusive, sync::Arc, time::Duration};
+use std::{
+    fmt::{Debug, Display},
+    ops::RangeInclusive,
+    sync::Arc,
+    time::Duration,
+};
 
 use jiff::Timestamp;
 use k8s_openapi::{
     NamespaceResourceScope,
-    apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta},
+    apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, Time},
 };
 use kube::{
     Api, Client, Resource, ResourceExt,
@@ -36,7 +41,8 @@ use super::{
     status::{Statuses, is_gone},
 };
 use crate::crd::{
-    BackupPhase, BackupSubject, Guard, RECLAIM_FINALIZER, RUN_FINALIZER, Reason,
+    BackupPhase, BackupSubject, ClientAppBackupStatus, ClientAppRestoreStatus, Guard, RECLAIM_FINALIZER, RUN_FINALIZER,
+    Reason,
     conditions::{State, Verdict, kind},
 };
 
@@ -56,8 +62,8 @@ pub(crate) trait RunOnce: Clone + Debug + Sized + Send + Sync + 'static {
 
     /// The action in its events.
     const ACTION: &'static str;
-    /// The reason of `Ready` while it runs.
-    const RUNNING: Reason;
+    /// The reasons of `Ready`.
+    const REASONS: RunReasons;
 
     /// Returns what it is carried out for.
     fn subject(object: &Self::Object) -> BackupSubject;
@@ -73,9 +79,6 @@ pub(crate) trait RunOnce: Clone + Debug + Sized + Send + Sync + 'static {
     fn waits(_object: &Self::Object, _other: &Self::Object) -> Option<bool> {
         None
     }
-
-    /// Decides while another of the same subject comes first.
-    fn waiting(recorded: &Self::Status) -> Outcome<Self>;
 
     /// Takes a step.
     fn act(
@@ -104,17 +107,60 @@ pub(crate) trait RunOnce: Clone + Debug + Sized + Send + Sync + 'static {
     }
 }
 
+/// The reasons of `Ready` in each phase.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RunReasons {
+    pub pending: Reason,
+    pub running: Reason,
+    pub failed: Reason,
+    pub completed: Reason,
+}
+
 /// The status of such an object.
 pub(crate) trait RunStatus:
     Clone + Default + PartialEq + Serialize + DeserializeOwned + Send + Sync + 'static
 {
     fn phase(&self) -> Option<BackupPhase>;
+    fn started_at(&self) -> Option<&Time>;
     fn conditions(&self) -> &[Condition];
     /// Returns true if everything that its steps make is in the other one, too.
     fn makes_the_same(&self, recorded: &Self) -> bool;
+    /// Returns it with this progress.
+    fn at(self, phase: BackupPhase, started_at: Option<Time>, completed_at: Option<Time>) -> Self;
     /// Returns it with these conditions.
     fn with(self, generation: Option<i64>, conditions: Vec<Condition>) -> Self;
 }
+
+macro_rules! run_status {
+    ($($status:ident),*) => {$(
+        impl RunStatus for $status {
+            fn phase(&self) -> Option<BackupPhase> {
+                self.phase
+            }
+
+            fn started_at(&self) -> Option<&Time> {
+                self.started_at.as_ref()
+            }
+
+            fn conditions(&self) -> &[Condition] {
+                &self.conditions
+            }
+
+            fn makes_the_same(&self, recorded: &Self) -> bool {
+                self.database == recorded.database && self.files == recorded.files
+            }
+
+            fn at(self, phase: BackupPhase, started_at: Option<Time>, completed_at: Option<Time>) -> Self {
+                $status { phase: Some(phase), started_at, completed_at, ..self }
+            }
+
+            fn with(self, generation: Option<i64>, conditions: Vec<Condition>) -> Self {
+                $status { observed_generation: generation, conditions, ..self }
+            }
+        }
+    )*};
+}
+run_status!(ClientAppBackupStatus, ClientAppRestoreStatus);
 
 /// The object of one reconcile.
 pub(crate) type Run<'a, K> = Reconciled<'a, <K as RunOnce>::Object, <K as RunOnce>::Status>;
@@ -122,12 +168,40 @@ pub(crate) type Run<'a, K> = Reconciled<'a, <K as RunOnce>::Object, <K as RunOnc
 /// Holds what follows.
 #[derive(Clone, Debug)]
 pub(crate) struct Outcome<K: RunOnce> {
-    /// Without conditions.
+    /// Its conditions are those of before.
     pub status: K::Status,
     /// The condition `Ready`.
     pub ready: Verdict,
     /// Is taken once what it makes is recorded.
     pub step: Option<K::Step>,
+}
+
+impl<K: RunOnce> Outcome<K> {
+    /// It waits to begin or, if a part is complete already, to go on.
+    pub(crate) fn pending(status: K::Status, reason: impl Display) -> Self {
+        let started_at = status.started_at().cloned();
+        let phase = if started_at.is_some() { BackupPhase::Running } else { BackupPhase::Pending };
+        let ready = Verdict::no(K::REASONS.pending, format!("waiting: {reason}"));
+        Outcome { status: status.at(phase, started_at, None), ready, step: None }
+    }
+
+    pub(crate) fn running(status: K::Status, message: String, step: Option<K::Step>, now: Timestamp) -> Self {
+        let started_at = status.started_at().cloned().unwrap_or(Time(now));
+        let status = status.at(BackupPhase::Running, Some(started_at), None);
+        Outcome { status, ready: Verdict::no(K::REASONS.running, message), step }
+    }
+
+    pub(crate) fn failed(status: K::Status, problem: impl Into<String>) -> Self {
+        let started_at = status.started_at().cloned();
+        let status = status.at(BackupPhase::Failed, started_at, None);
+        Outcome { status, ready: Verdict::no(K::REASONS.failed, problem), step: None }
+    }
+
+    pub(crate) fn completed(status: K::Status, message: String, now: Timestamp) -> Self {
+        let started_at = status.started_at().cloned();
+        let status = status.at(BackupPhase::Completed, started_at, Some(Time(now)));
+        Outcome { status, ready: Verdict::yes(K::REASONS.completed, message), step: None }
+    }
 }
 
 /// Tells how far a part is.
@@ -199,7 +273,7 @@ impl<K: RunOnce> Reconciler for RunContext<K> {
         }
         let waits = comes_later(self, guard);
         let outcome = match waits {
-            true => Ok(K::waiting(&run.recorded_status)),
+            true => Ok(waiting(&run.recorded_status)),
             false => caught(K::decided(self, run), Error::Panicked).await,
         };
         let is_recorded = outcome.as_ref().is_ok_and(|outcome| outcome.status.makes_the_same(&run.recorded_status));
@@ -243,7 +317,7 @@ async fn released<K: RunOnce>(ctx: &RunContext<K>, run: &Run<'_, K>) -> Result<A
         // What has ended keeps saying how.
         if !run.recorded_status.phase().is_some_and(BackupPhase::is_final) {
             let status = run.recorded_status.clone();
-            write(ctx, run, Ok(&Outcome { status, ready: Verdict::no(K::RUNNING, why), step: None })).await?;
+            write(ctx, run, Ok(&Outcome { status, ready: Verdict::no(K::REASONS.running, why), step: None })).await?;
         }
         return Ok(next_look(run.meta()));
     }
@@ -327,6 +401,12 @@ async fn taken<K: RunOnce>(ctx: &RunContext<K>, run: &Run<'_, K>, outcome: &Outc
         Some(step) => K::act(ctx, run, step).await,
         None => Ok(()),
     }
+}
+
+/// Decides while another of the same subject comes first. Without its name: with each that ends, every one that waits would be written anew.
+fn waiting<K: RunOnce>(recorded: &K::Status) -> Outcome<K> {
+    let first = format!("another {} of the same object comes first", K::Object::kind(&()));
+    Outcome::pending(recorded.clone(), first)
 }
 
 fn is_over<K: RunOnce>(object: &Guard<K::Object>) -> bool {

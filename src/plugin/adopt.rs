@@ -14,7 +14,7 @@ use crate::crd::{
     conditions::{find, kind},
 };
 
-/// Whether a ClientApp can adopt.
+/// True if a ClientApp can adopt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Adoption {
     /// Retained data of an earlier ClientApp is blocking it.

@@ -25,7 +25,7 @@ use crate::{
     store::dump::Name,
 };
 
-/// Whether the files are all there is to back up.
+/// Returns true if the files are all there is to back up.
 fn has_files_only(app: &ClientApp) -> bool {
     let postgres = &app.spec.postgres;
     let provider = database::provider(postgres.provider).filter(|_| postgres.enabled);

@@ -69,7 +69,7 @@ async fn delete(session: &Session, Stored { object, .. }: &Stored) -> Result<(),
     ignore_not_found(deleted).map(drop).map_err(Error::api(what))
 }
 
-/// Whether the operator created the namespace for an app; `None` if the user may not read it.
+/// Returns true if the operator created the namespace for an app; `None` if the user may not read it.
 async fn namespace_made(session: &Session) -> Option<bool> {
     let namespaces: Api<Namespace> = Api::all(session.client.clone());
     let namespace = namespaces.get_metadata(&session.namespace).await.ok()?;
@@ -77,7 +77,7 @@ async fn namespace_made(session: &Session) -> Option<bool> {
     Some(labels.contains_key(label::INSTANCE) && labels.get(label::MANAGED_BY).is_some_and(|by| by == label::OPERATOR))
 }
 
-/// What is deleted and what is kept, item by item. **Pure.**
+/// Says what is deleted and what is kept, item by item. **Pure.**
 pub(crate) fn consequence(app: &ClientApp, namespace: &str, namespace_made: Option<bool>) -> String {
     let name = app.metadata.name.as_deref().unwrap_or_default();
     let policy = app.spec.deletion_policy;
@@ -100,7 +100,7 @@ pub(crate) fn consequence(app: &ClientApp, namespace: &str, namespace_made: Opti
     text
 }
 
-/// Whether a user can be asked.
+/// Returns true if a user can be asked.
 pub(crate) fn can_agree(what: &str) -> Result<(), Error> {
     match stdin().is_terminal() && stderr().is_terminal() {
         true => Ok(()),

@@ -70,7 +70,7 @@ pub(crate) fn worse(one: u8, other: u8) -> u8 {
     if rank(one) >= rank(other) { one } else { other }
 }
 
-/// What a failed request means for the user.
+/// Says what a failed request means for the user.
 pub(crate) fn sentence(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) => match status.code {

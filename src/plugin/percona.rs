@@ -22,7 +22,7 @@ use crate::{
     },
 };
 
-/// Whether an app's database is a PerconaPGCluster.
+/// Returns true if an app's database is a PerconaPGCluster.
 pub(crate) fn has_cluster(app: &ClientApp) -> bool {
     app.spec.postgres.enabled && app.spec.postgres.provider == PostgresProvider::Percona
 }

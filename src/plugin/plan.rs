@@ -143,7 +143,7 @@ fn lost(paths: &[String]) -> Option<String> {
     ))
 }
 
-/// Whether a file has the ClientApp that is asked for, or why it does not; without a namespace, it fits any. **Pure.**
+/// Returns why a file does not have the ClientApp that is asked for; without a namespace, it fits any. **Pure.**
 fn fits(app: &ClientApp, name: &str, namespace: &str) -> Result<(), String> {
     if app.metadata.name.as_deref() != Some(name) {
         return Err(format!("it has another ClientApp than {name}"));
@@ -231,7 +231,7 @@ async fn rendered(
     Ok((target, values, after))
 }
 
-/// What must not be shown: the values from Secrets, and those that may have been, if the deployed revision may have any: its spec is
+/// Returns what must not be shown: the values from Secrets, and those that may have been, if the deployed revision may have any: its spec is
 /// not known any more. **Pure.**
 ///
 /// # Errors
@@ -290,7 +290,7 @@ fn summary(found: &[Change], hooks: &[String], from: Option<&str>, target: &Cach
     format!("{} {chart} {version}: {counts}\n{hooks}", paint(STRONG, "Plan:"))
 }
 
-/// Whether this is what the operator has in mind, and what to do about it. **Pure.**
+/// Says if this is what the operator has in mind, and what to do about it; `None`: nothing waits for approval. **Pure.**
 fn told(desired: &Desired, app: &ClientApp, target: &CachedChart, flags: &Flags) -> Option<String> {
     let name = &desired.key.name;
     let status = app.status.as_ref();

@@ -203,7 +203,7 @@ pub(crate) struct Printer {
     stdout: AutoStream<io::Stdout>,
     stderr: AutoStream<io::Stderr>,
     pub(crate) output: Output,
-    /// Whether an object was printed before.
+    /// True if an object was printed before.
     begun: bool,
 }
 
@@ -225,7 +225,7 @@ impl Printer {
         size.map(|(_, columns)| columns.into())
     }
 
-    /// Whether results are for humans, and not for scripts.
+    /// Returns true if results are for humans, and not for scripts.
     pub(crate) fn is_for_humans(&self) -> bool {
         self.output.is_for_humans()
     }

@@ -48,7 +48,7 @@ impl Tally {
         Tally { several: count > 1, worst: None }
     }
 
-    /// What succeeded; or an error that ends the command, because there is nothing else to do.
+    /// Returns what succeeded; or an error that ends the command, because there is nothing else to do.
     pub(crate) fn keep<T>(&mut self, result: Result<T, Error>, printer: &mut Printer) -> Result<Option<T>, Error> {
         match result {
             Ok(done) => Ok(Some(done)),

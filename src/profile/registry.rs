@@ -1,4 +1,4 @@
-//! What ClientApps read of Profiles: which revision each of them has, or may take. Filled by the controller of Profiles.
+//! Tells ClientApps of Profiles: which revision each of them has, or may take. Filled by the controller of Profiles.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -17,7 +17,7 @@ use crate::{
 /// This many of the newest revisions are kept, and those that are in use.
 const KEPT: usize = 10;
 
-/// What a revision of a Profile gives the ClientApps that have it.
+/// Holds what a revision of a Profile gives the ClientApps that have it.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ProfileRevision {
     /// Name of the ControllerRevision.

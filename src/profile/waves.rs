@@ -35,7 +35,7 @@ pub(super) struct AppView {
     /// True if it is suspended or waits for approvals: what it does says nothing about a revision.
     pub(super) is_out: bool,
     pub(super) health: Health,
-    /// What its answer lacked when it was last asked for its health.
+    /// Says what its answer lacked when it was last asked for its health.
     pub(super) unhealthy: Option<String>,
 }
 

@@ -32,10 +32,9 @@ use crate::{
         quiesce::{self, Stopped},
     },
     crd::{
-        BackupPhase, ClientApp, ClientAppRestore, ClientAppRestoreSpec, ClientAppRestoreStatus,
-        CloudNativePgDataSource, DatabaseRestore, FilesRestore, FilesSource, Phase, Postgresql, Reason,
-        RestoreProgress, RestoreRequest, RestoreState,
-        conditions::{Verdict, find, kind},
+        ClientApp, ClientAppRestore, ClientAppRestoreSpec, ClientAppRestoreStatus, CloudNativePgDataSource,
+        DatabaseRestore, FilesRestore, FilesSource, Phase, Postgresql, RestoreProgress, RestoreRequest, RestoreState,
+        conditions::{find, kind},
         label,
         percona::{PerconaPGBackup, PerconaPGRestore},
     },
@@ -60,35 +59,35 @@ pub(super) fn decide(
     observed: &Observed,
     now: Timestamp,
 ) -> Outcome {
-    let mut status = ClientAppRestoreStatus { conditions: Vec::new(), ..recorded.clone() };
+    let mut status = recorded.clone();
     let name = if is_copied(spec, recorded) { spec.target() } else { &spec.of.name };
     let of = format!("{:?} {name}", spec.of.kind);
     match subject(&of, observed) {
-        Err(problem) => return failed(status, problem),
+        Err(problem) => return Outcome::failed(status, problem),
         Ok(uid) => {
             let recorded = if is_copied(spec, recorded) { &mut status.into_uid } else { &mut status.subject_uid };
             if recorded.as_ref().is_some_and(|before| *before != uid) {
-                return failed(status, format!("{of} was deleted meanwhile, and created anew"));
+                return Outcome::failed(status, format!("{of} was deleted meanwhile, and created anew"));
             }
             *recorded = Some(uid);
         }
     }
     if let Some(into) = spec.into.as_ref().filter(|_| !is_copied(spec, recorded)) {
         let status = match database_of_copy(me, spec, into, status.clone(), observed, now) {
-            Progress::Waits(why) if recorded.started_at.is_none() => return pending(status, why),
-            Progress::Waits(why) => return running(status, why, None, now),
-            Progress::Failed(problem) => return failed(status, problem),
-            Progress::Runs(status, step, message) => return running(status, message, step, now),
+            Progress::Waits(why) if recorded.started_at.is_none() => return Outcome::pending(status, why),
+            Progress::Waits(why) => return Outcome::running(status, why, None, now),
+            Progress::Failed(problem) => return Outcome::failed(status, problem),
+            Progress::Runs(status, step, message) => return Outcome::running(status, message, step, now),
             Progress::Completed(status) => status,
         };
         let database = status.database.map(|made| DatabaseRestore { completed_at: Some(Time(now)), ..made });
         let message = format!("ClientApp {} has its database", into.name);
-        return running(ClientAppRestoreStatus { database, ..status }, message, None, now);
+        return Outcome::running(ClientAppRestoreStatus { database, ..status }, message, None, now);
     }
     if recorded.started_at.is_none() {
         match begun(me, spec, &of, observed, now) {
-            Progress::Waits(why) => return pending(status, why),
-            Progress::Failed(problem) => return failed(status, problem),
+            Progress::Waits(why) => return Outcome::pending(status, why),
+            Progress::Failed(problem) => return Outcome::failed(status, problem),
             Progress::Runs((database, files), ..) | Progress::Completed((database, files)) => {
                 status = ClientAppRestoreStatus { database, files, ..status };
             }
@@ -98,17 +97,17 @@ pub(super) fn decide(
     let is_first = |made: &DatabaseRestore| made.completed_at.is_none() && (made.has_begun() || !serves(observed));
     let comes_first = status.database.as_ref().is_some_and(is_first);
     if let Some((why, step)) = held(me, spec, observed).filter(|_| status.files.is_some() && !comes_first) {
-        return running(status, why, step, now);
+        return Outcome::running(status, why, step, now);
     }
     if let Some(made) = status.database.clone().filter(|made| made.completed_at.is_none()) {
         match database(me, spec, made, observed, now) {
-            Progress::Waits(why) => return running(status, why, None, now),
+            Progress::Waits(why) => return Outcome::running(status, why, None, now),
             Progress::Failed(problem) => {
                 let problem = problem + &approval(&status, observed);
-                return failed(status, problem);
+                return Outcome::failed(status, problem);
             }
             Progress::Runs(made, step, message) => {
-                return running(ClientAppRestoreStatus { database: Some(made), ..status }, message, step, now);
+                return Outcome::running(ClientAppRestoreStatus { database: Some(made), ..status }, message, step, now);
             }
             Progress::Completed(made) => {
                 status.database = Some(DatabaseRestore { completed_at: Some(Time(now)), ..made });
@@ -117,16 +116,16 @@ pub(super) fn decide(
     }
     if let Some(made) = status.files.clone().filter(|made| made.completed_at.is_none()) {
         if let Some((why, step)) = held(me, spec, observed) {
-            return running(status, why, step, now);
+            return Outcome::running(status, why, step, now);
         }
         match files(me, spec, made, observed) {
-            Progress::Waits(why) => return running(status, why, None, now),
+            Progress::Waits(why) => return Outcome::running(status, why, None, now),
             Progress::Failed(problem) => {
                 let problem = and_the_database(problem, spec, recorded) + &approval(&status, observed);
-                return failed(status, problem);
+                return Outcome::failed(status, problem);
             }
             Progress::Runs(made, step, message) => {
-                return running(ClientAppRestoreStatus { files: Some(made), ..status }, message, step, now);
+                return Outcome::running(ClientAppRestoreStatus { files: Some(made), ..status }, message, step, now);
             }
             Progress::Completed(made) => {
                 status.files = Some(FilesRestore { completed_at: Some(Time(now)), ..made });
@@ -137,16 +136,7 @@ pub(super) fn decide(
         (Subject::App(app), true) => copy::told(spec, &status, app),
         _ => format!("{of} is restored: {}{}", told(spec, &status, observed), approval(&status, observed)),
     };
-    let status =
-        ClientAppRestoreStatus { phase: Some(BackupPhase::Completed), completed_at: Some(Time(now)), ..status };
-    Outcome { status, ready: Verdict::yes(Reason::RestoreCompleted, message), step: None }
-}
-
-/// Decides for a restore while another of the same object comes first.
-pub(super) fn waiting(recorded: &ClientAppRestoreStatus) -> Outcome {
-    let status = ClientAppRestoreStatus { conditions: Vec::new(), ..recorded.clone() };
-    // Without its name: with each that ends, every one that waits would be written anew.
-    pending(status, "an older ClientAppRestore of the same object comes first".to_owned())
+    Outcome::completed(status, message, now)
 }
 
 /// Returns true if another app has its database.
@@ -560,23 +550,6 @@ fn approval(status: &ClientAppRestoreStatus, observed: &Observed) -> String {
         Subject::App(app) if status.files.is_some() => quiesce::approval(app),
         _ => String::new(),
     }
-}
-
-fn pending(status: ClientAppRestoreStatus, reason: String) -> Outcome {
-    let phase = if status.started_at.is_some() { BackupPhase::Running } else { BackupPhase::Pending };
-    let status = ClientAppRestoreStatus { phase: Some(phase), ..status };
-    Outcome { status, ready: Verdict::no(Reason::RestorePending, format!("waiting: {reason}")), step: None }
-}
-
-fn running(status: ClientAppRestoreStatus, message: String, step: Option<Step>, now: Timestamp) -> Outcome {
-    let started_at = Some(status.started_at.clone().unwrap_or(Time(now)));
-    let status = ClientAppRestoreStatus { phase: Some(BackupPhase::Running), started_at, ..status };
-    Outcome { status, ready: Verdict::no(Reason::RestoreRunning, message), step }
-}
-
-fn failed(status: ClientAppRestoreStatus, problem: String) -> Outcome {
-    let status = ClientAppRestoreStatus { phase: Some(BackupPhase::Failed), ..status };
-    Outcome { status, ready: Verdict::no(Reason::RestoreUnsuccessful, problem), step: None }
 }
 
 #[cfg(test)]

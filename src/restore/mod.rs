@@ -20,18 +20,16 @@ pub(crate) mod percona;
 mod permission;
 mod step;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-
 pub(crate) use self::context::Restores;
 use self::{
     decide::Outcome,
     step::{Me, Step},
 };
 use crate::{
-    crd::{BackupPhase, BackupSubject, ClientAppRestore, ClientAppRestoreStatus, Reason},
+    crd::{BackupSubject, ClientAppRestore, ClientAppRestoreStatus, Reason},
     platform::{
         clock,
-        run_once::{Error, Run, RunContext, RunOnce, RunStatus},
+        run_once::{Error, Run, RunContext, RunOnce, RunReasons},
     },
     profile::Profiles,
 };
@@ -43,7 +41,12 @@ impl RunOnce for Restores {
     type Step = Step;
 
     const ACTION: &'static str = "Restore";
-    const RUNNING: Reason = Reason::RestoreRunning;
+    const REASONS: RunReasons = RunReasons {
+        pending: Reason::RestorePending,
+        running: Reason::RestoreRunning,
+        failed: Reason::RestoreUnsuccessful,
+        completed: Reason::RestoreCompleted,
+    };
 
     fn subject(object: &ClientAppRestore) -> BackupSubject {
         object.spec.subject()
@@ -56,33 +59,11 @@ impl RunOnce for Restores {
         Ok(decide::decide(me, spec, &restore.recorded_status, &observed, clock::now()))
     }
 
-    fn waiting(recorded: &ClientAppRestoreStatus) -> Outcome {
-        decide::waiting(recorded)
-    }
-
     async fn act(ctx: &RunContext<Restores>, restore: &Run<'_, Restores>, step: &Step) -> Result<(), Error> {
         act::act(ctx, restore, step).await
     }
 
     async fn release(ctx: &RunContext<Restores>, restore: &Run<'_, Restores>) -> Result<Option<String>, Error> {
         act::release(ctx, restore).await
-    }
-}
-
-impl RunStatus for ClientAppRestoreStatus {
-    fn phase(&self) -> Option<BackupPhase> {
-        self.phase
-    }
-
-    fn conditions(&self) -> &[Condition] {
-        &self.conditions
-    }
-
-    fn makes_the_same(&self, recorded: &Self) -> bool {
-        self.database == recorded.database && self.files == recorded.files
-    }
-
-    fn with(self, generation: Option<i64>, conditions: Vec<Condition>) -> Self {
-        ClientAppRestoreStatus { observed_generation: generation, conditions, ..self }
     }
 }

@@ -190,7 +190,7 @@ fn sums(text: &str) -> Result<BTreeMap<String, String>, String> {
         .ok_or_else(|| format!("{SUMS} cannot be read, or does not list the files of a dump"))
 }
 
-/// Whether a dump may contain a file of this name. A bucket's content is not trusted: these names become paths.
+/// Returns true if a dump may contain a file of this name. A bucket's content is not trusted: these names become paths.
 pub(crate) fn is_file(name: &str) -> bool {
     let numbered =
         || name.strip_suffix(".dump").is_some_and(|oid| !oid.is_empty() && oid.bytes().all(|c| c.is_ascii_digit()));

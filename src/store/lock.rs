@@ -11,7 +11,7 @@ use tokio::task::spawn_blocking;
 use super::error::Error;
 use crate::platform::panic::joined;
 
-/// What a process does with a volume.
+/// Says what a process does with a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Use {
     Read,
@@ -51,7 +51,7 @@ pub(super) fn volume(root: &Path, what: Use) -> Result<File, Error> {
     }
 }
 
-/// Whether a file system answers with this that it has no such locks: NFS refuses an exclusive lock on a directory with EBADF, since
+/// Returns true if a file system answers with this that it has no such locks: NFS refuses an exclusive lock on a directory with EBADF, since
 /// that is not open for writing (flock(2)).
 fn is_unknown(number: i32) -> bool {
     [Errno::EOPNOTSUPP, Errno::ENOLCK, Errno::ENOSYS, Errno::EBADF].contains(&Errno::from_raw(number))

@@ -1,4 +1,4 @@
-//! What restores leave in a volume, and how far they have come. An **effect**.
+//! Reads what restores leave in a volume, and how far they have come. An **effect**.
 //!
 //! The names of a restore's directories contain the archive and the restore's id, and no other restore uses them:
 //!
@@ -115,17 +115,17 @@ impl Target {
         is_directory(&self.whole())
     }
 
-    /// Whether the volume is stamped by this restore.
+    /// Returns true if the volume is stamped by this restore.
     pub(super) fn is_stamped(&self) -> bool {
         stamped(&self.root).is_some_and(|stamp| self.restore.words(&stamp).is_some())
     }
 
-    /// Whether an empty `.whole` is left beside the stamp, only to be removed.
+    /// Returns true if an empty `.whole` is left beside the stamp, only to be removed.
     pub(super) fn is_left(&self) -> bool {
         is_void(&self.whole()) && self.is_stamped()
     }
 
-    /// Whether files of this volume were moved, and more are to be.
+    /// Returns true if files of this volume were moved, and more are to be.
     pub(super) fn is_moving(&self) -> bool {
         let aside = self.aside();
         match is_directory(&aside) {
@@ -180,7 +180,7 @@ pub(super) fn none_begun<'a>(roots: impl IntoIterator<Item = &'a Path>) -> Resul
     Ok(())
 }
 
-/// Whether the file system or a restore has made this entry of a volume, not the app.
+/// Returns true if the file system or a restore has made this entry of a volume, not the app.
 pub(super) fn is_ours(name: &OsStr) -> bool {
     name == LOST_AND_FOUND || name == STAMP || name.to_str().is_some_and(|name| name.starts_with(OURS))
 }
@@ -200,7 +200,7 @@ pub(super) fn restores(root: &Path) -> Result<BTreeSet<Restore>, Error> {
     Ok(restores)
 }
 
-/// Whether the app has no files in a volume.
+/// Returns true if the app has no files in a volume.
 pub(super) fn is_empty(root: &Path) -> Result<bool, Error> {
     let failed = |error| Error::file("read", root)(error);
     for found in fs::read_dir(root).map_err(failed)? {
@@ -230,7 +230,7 @@ pub(super) fn is_directory(path: &Path) -> bool {
     path.symlink_metadata().is_ok_and(|metadata| metadata.is_dir())
 }
 
-/// Whether there is such a directory, without anything in it.
+/// Returns true if there is such a directory, without anything in it.
 pub(super) fn is_void(directory: &Path) -> bool {
     fs::read_dir(directory).is_ok_and(|mut found| found.next().is_none())
 }

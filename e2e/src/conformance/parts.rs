@@ -33,7 +33,7 @@ pub struct Variant {
     pub app: String,
     /// What the spec has beside hostname and chart version.
     pub spec: Value,
-    /// Whether the operator may refuse the spec.
+    /// True if the operator may refuse the spec.
     pub may_be_refused: bool,
 }
 

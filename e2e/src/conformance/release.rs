@@ -25,7 +25,7 @@ pub struct Pod<'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct Container<'a> {
     pub pod: Pod<'a>,
-    /// Whether it is an init container.
+    /// True if it is an init container.
     pub init: bool,
     pub spec: &'a Value,
 }

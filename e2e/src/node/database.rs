@@ -188,7 +188,8 @@ async fn full_disk(ledger: &Database<'_>) -> Result<String> {
         }
         ensure!(acknowledged < 1_000_000, "the disk is not full");
     };
-    ensure!(refused.contains("No space left on device"), "{refused}");
+    // PostgreSQL's own words: it goes on with "No space left on device", or with how little it wrote where that was a part of a block.
+    ensure!(refused.contains("could not extend file"), "{refused}");
     // It serves readers until the log of its changes needs room as well.
     ensure!(ledger.ask("SELECT count(*) FROM notes")? == acknowledged.to_string(), "a reader sees other rows");
     let noticed = async || {

@@ -70,21 +70,40 @@ pub(super) async fn kill_leading_pod(client: &Client) -> Result<()> {
     tenant::kill(&pods, &leader(client).await?.name_any()).await
 }
 
-/// Kills all processes of the container that leads at once, as the kernel does with cgroup v2 when one of them needs too much memory.
+/// Waits until the leader runs `helm upgrade`, and kills all processes of its container at once, as the kernel does with cgroup v2 when one
+/// of them needs too much memory.
 pub(super) async fn kill_leading_container(client: &Client) -> Result<()> {
     let pod = leader(client).await?.uid().context("a pod has a uid")?;
-    let mut killed = 0;
-    for list in cgroups::processes(&pod)? {
+    let processes = within(LONG, "the leader runs helm upgrade", async || {
+        let processes = processes(&pod).ok()?;
+        processes.iter().any(|process| upgrades(*process)).then_some(processes)
+    });
+    for process in processes.await? {
+        // Some may have ended meanwhile.
+        kill(process, Signal::SIGKILL).ok();
+    }
+    Ok(())
+}
+
+/// Returns the processes of a pod's containers, but for what holds its namespaces.
+fn processes(pod: &str) -> Result<Vec<Pid>> {
+    let mut found = Vec::new();
+    for list in cgroups::processes(pod)? {
         for process in fs::read_to_string(list)?.lines() {
-            // What holds the pod's namespaces is another container; and some may have ended meanwhile.
             let program = fs::read_link(PathBuf::from("/proc").join(process).join("exe"));
             if program.is_ok_and(|program| !program.ends_with("busybox")) {
-                killed += usize::from(kill(Pid::from_raw(process.parse()?), Signal::SIGKILL).is_ok());
+                found.push(Pid::from_raw(process.parse()?));
             }
         }
     }
-    ensure!(killed > 1, "only {killed} processes were killed: helm was not among them");
-    Ok(())
+    Ok(found)
+}
+
+fn upgrades(process: Pid) -> bool {
+    fs::read(format!("/proc/{process}/cmdline")).is_ok_and(|line| {
+        let mut words = line.split(|byte| *byte == 0);
+        words.next().is_some_and(|program| program.ends_with(b"helm")) && words.any(|word| word == b"upgrade")
+    })
 }
 
 /// Returns the pod that leads.

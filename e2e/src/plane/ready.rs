@@ -11,7 +11,7 @@ use serde_json::json;
 
 const STORAGE_CLASS: &str = include_str!("../../kwok/storage-class.yaml");
 
-/// Whether the API server says that it is ready.
+/// Returns true if the API server says that it is ready.
 pub(crate) async fn answers(client: &Client) -> bool {
     let ready = Request::get("/readyz").body(Vec::new()).expect("it is a valid request");
     client.request_text(ready).await.is_ok()

@@ -49,7 +49,7 @@ impl Run {
 }
 
 impl State {
-    /// Whether the gateway forwards a run's requests.
+    /// Returns true if the gateway forwards a run's requests.
     pub(super) fn passes(&self, protocol: &Protocol, run: Run) -> bool {
         match run.by {
             _ if !protocol.has(Mechanism::Pass) => true,

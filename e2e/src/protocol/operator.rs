@@ -41,7 +41,7 @@ enum Next {
 }
 
 impl Operator {
-    /// Whether it leads, by its own clock.
+    /// Returns true if it leads, by its own clock.
     pub fn holds(&self, protocol: &Protocol) -> bool {
         self.term == Term::Leads || self.term == Term::Over && !protocol.has(Mechanism::Clock)
     }
@@ -214,7 +214,7 @@ impl State {
     }
 }
 
-/// Whether a dead helm of an operator has left this lock: `lock.rs`.
+/// Returns true if a dead helm of an operator has left this lock: `lock.rs`.
 fn is_left(protocol: &Protocol, pending: Revision) -> bool {
     pending.stamped || !protocol.has(Mechanism::Lock)
 }

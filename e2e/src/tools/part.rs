@@ -18,7 +18,7 @@ pub(super) struct Part {
     /// Variables that the linker sets, with `{version}`, `{major}` and `{minor}` replaced. A server without a version
     /// calls itself v0.0.0, and charts with a `kubeVersion` refuse it.
     stamps: &'static [&'static str],
-    /// Whether any patch release is good enough.
+    /// True if any patch release is good enough.
     any_patch: bool,
     pub(super) programs: &'static [Program],
     /// What its sources need beyond `go build`.
@@ -27,7 +27,7 @@ pub(super) struct Part {
 
 /// `None` and empty lists: nothing.
 pub(super) struct Sources {
-    /// Whether they need a C compiler.
+    /// True if they need a C compiler.
     pub(super) cgo: bool,
     /// A `main.go` of our own, for a project whose command is no module that a proxy has.
     pub(super) main: Option<&'static str>,
@@ -352,7 +352,7 @@ impl Part {
         format!("{}-{}-{}", self.name, self.version(), short(&hash.finalize()))
     }
 
-    /// Whether the program at `path` exists and reports an acceptable version.
+    /// Returns true if the program at `path` exists and reports an acceptable version.
     pub(super) fn fits(&self, program: &Program, path: &Path) -> bool {
         if program.version.is_empty() {
             return false;

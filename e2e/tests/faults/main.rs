@@ -49,7 +49,7 @@ async fn is_not_told(tenant: &Tenant, name: &str, reason: &str) {
     assert!(told.iter().all(|(found, _)| found != reason), "{told:#?}");
 }
 
-/// Whether a watch ever shows the app Ready, or Ready at this revision.
+/// Tells if a watch ever shows the app Ready, or Ready at this revision.
 async fn was_ready(tenant: &Tenant, name: &str, revision: i64, until: impl Future) -> bool {
     let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
     let mut versions = Box::pin(watcher(tenant.api::<ClientApp>(), config).applied_objects());

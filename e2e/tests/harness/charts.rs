@@ -71,7 +71,7 @@ fn given(helm: &Charts, file: &str) -> Value {
     serde_json::from_slice(&base64::prelude::BASE64_STANDARD.decode(encoded).unwrap()).unwrap()
 }
 
-/// Whether two trees are equal, where 1 equals 1.0.
+/// Returns true if two trees are equal, where 1 equals 1.0.
 fn same(one: &Value, other: &Value) -> bool {
     match (one, other) {
         (Value::Number(one), Value::Number(other)) => one.as_f64() == other.as_f64(),
@@ -163,6 +163,7 @@ fn env(objects: &[Value], name: &str) -> Option<String> {
 }
 
 #[test]
+#[ignore = "only a change of the test charts or of their repository can break it"]
 fn every_version_is_what_it_is_named_for() {
     let helm = Charts::new();
     for version in VERSIONS {
@@ -196,6 +197,7 @@ fn every_version_is_what_it_is_named_for() {
 }
 
 #[test]
+#[ignore = "only a change of the test charts or of their repository can break it"]
 fn a_current_version_refuses_another_image_of_redis_unless_it_may_have_it() {
     let helm = Charts::new();
     let legacy = computed_but("/redis/image", json!({"repository": "bitnamilegacy/redis"}));
@@ -210,6 +212,7 @@ fn a_current_version_refuses_another_image_of_redis_unless_it_may_have_it() {
 }
 
 #[test]
+#[ignore = "only a change of the test charts or of their repository can break it"]
 fn good_versions_lint_strictly() {
     let helm = Charts::new();
     for version in [charts::DEFAULT, charts::PATCH, charts::MAJOR, charts::CURRENT] {
@@ -219,6 +222,7 @@ fn good_versions_lint_strictly() {
 }
 
 #[test]
+#[ignore = "only a change of the test charts or of their repository can break it"]
 fn an_archive_is_the_same_bytes_every_time_and_a_tampered_one_is_not() {
     let genuine = charts::archive(charts::DEFAULT, Content::Genuine).unwrap();
     assert_eq!(genuine, charts::archive(charts::DEFAULT, Content::Genuine).unwrap());
@@ -230,6 +234,7 @@ fn an_archive_is_the_same_bytes_every_time_and_a_tampered_one_is_not() {
 }
 
 #[test]
+#[ignore = "only a change of the test charts or of their repository can break it"]
 fn the_computed_values_render_every_kind() {
     let objects = Charts::new().objects(&computed());
     assert_eq!(
@@ -321,6 +326,7 @@ const EFFECTS: &str = r#"
 "#;
 
 #[test]
+#[ignore = "only a change of the test charts or of their repository can break it"]
 fn values_have_the_effects_and_pitfalls_of_the_reference_chart() {
     let helm = Charts::new();
     let mut all: BTreeMap<&str, Vec<Value>> = BTreeMap::new();
@@ -344,6 +350,7 @@ fn values_have_the_effects_and_pitfalls_of_the_reference_chart() {
 }
 
 #[test]
+#[ignore = "only a change of the test charts or of their repository can break it"]
 fn the_full_name_is_the_release_where_it_contains_the_chart() {
     let helm = Charts::new();
     for (release, name) in
@@ -467,6 +474,7 @@ fn good_versions_become_ready_one_after_the_other() {
 }
 
 #[test]
+#[ignore = "only a change of the test charts or of their repository can break it"]
 fn the_repository_counts_requests() {
     let repository = Repository::start().unwrap();
     let helm = Charts::new();

@@ -47,6 +47,7 @@ fn good_versions_have_every_part() {
 }
 
 #[test]
+#[ignore = "scenarios and `cargo e2e charts` do the same with the operator and with published charts"]
 fn an_upgrade_keeps_volumes_and_credentials() {
     let directory = tempfile::tempdir().unwrap();
     let archives = archives(directory.path(), &[charts::DEFAULT, charts::PATCH, charts::MAJOR]);

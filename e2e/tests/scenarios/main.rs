@@ -4,6 +4,7 @@
 mod boundary;
 mod dependencies;
 mod drift;
+mod gitops;
 mod health;
 mod hostname;
 mod namespace;

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::{admit_only, installed};
 
 /// The API server refuses the Service that the chart renders with it.
-fn refused() -> Value {
+pub(super) fn refused() -> Value {
     json!({"service": {"type": "Nonsense"}})
 }
 

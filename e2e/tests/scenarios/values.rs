@@ -6,6 +6,7 @@ use clientapp_crd::ClientApp;
 use e2e::charts;
 use e2e::lab::{Lab, Tenant, hostname};
 use e2e::scenario::{small, with};
+use e2e::tools;
 use e2e::wait::until;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Secret;
@@ -141,7 +142,10 @@ async fn a_null_of_a_file_reaches_the_release_by_the_documented_ways() {
     // The same file, applied for the first time, and again.
     for more in [json!({"values": unset}), json!({}), json!({"values": unset})] {
         applied("acme", &more, &[]);
-        assert_ne!(json!(stored("acme").await), unset, "kubectl loses it");
+        // That of Kubernetes 1.30 keeps it in an object that it creates.
+        if !tools::is_oldest().unwrap() {
+            assert_ne!(json!(stored("acme").await), unset, "kubectl loses it");
+        }
     }
     strategic("acme", "Recreate").await;
     applied("acme", &json!({"values": unset}), &["--server-side", "--force-conflicts"]);

@@ -4,7 +4,7 @@ use super::*;
 use crate::{
     backup::{archive_job::Volume, observed::ArchiveJob},
     crd::{
-        ClientApp,
+        BackupPhase, ClientApp,
         conditions::State,
         percona::{PerconaPGBackupSpec, PerconaPGCluster, READY_FOR_BACKUP},
     },

@@ -38,7 +38,7 @@ pub(super) struct TeardownContext<'a> {
     pub(super) status: &'a ClientAppStatus,
     /// The volumes in its namespace, as the API server listed them for this pass.
     pub(super) claims: &'a [ObjectMeta],
-    /// What the spec says about deletion; `None`: it does not decode.
+    /// The spec's policy of deletion; `None`: it does not decode.
     pub(super) deletion_intent: Option<DeletionIntent>,
     /// The account that helm acts as, and that deletes what helm left.
     pub(super) account: AccountName,

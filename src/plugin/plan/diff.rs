@@ -1,4 +1,4 @@
-//! What changes from one revision of a release to the next, object by object, with secrets hidden. **Pure.**
+//! Finds what changes from one revision of a release to the next, object by object, with secrets hidden. **Pure.**
 
 use std::collections::BTreeMap;
 
@@ -70,7 +70,7 @@ pub(super) fn hooks(after: &Stored, is_tested: bool, hidden: &Redactor) -> Vec<S
     named.map(|hook| hidden.redact(&hook)).collect()
 }
 
-/// What makes an object the same in two revisions: not its version of the API.
+/// Identifies an object in two revisions: not its version of the API.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, derive_more::Display)]
 #[display("{}{kind} {name}", if *is_hook { "hook " } else { "" })]
 struct Id {
@@ -116,7 +116,7 @@ fn text(id: &Id, documents: &[Value], before: &[Value], hidden: &Redactor) -> Re
     Ok(shown.collect::<Result<Vec<_>, _>>()?.join("---\n"))
 }
 
-/// What a value is part of.
+/// Names what a value is part of.
 #[derive(Clone, Copy)]
 enum Part {
     Secret,

@@ -159,6 +159,10 @@ async fn retain(
     object: &ObjectMeta,
 ) -> Result<(), Error> {
     let key = postgres.key;
+    let operation = format!("retain {} {}/{}", kind.as_str(), key.namespace, name(object));
+    if !ctx.lead.is_held() {
+        return Err(Error::NotLeading { operation });
+    }
     let mut labels = json!({label::POSTGRESQL: null, label::POSTGRESQL_UID: null});
     if !object.labels.iter().flatten().any(|(key, _)| key == label::RETAINED_FROM) {
         labels[label::RETAINED_FROM] = json!(key.name);
@@ -168,8 +172,7 @@ async fn retain(
     let patch = Patch::Merge(json!({"metadata": {"uid": object.uid, "ownerReferences": null, "labels": labels}}));
     let api = deletion::api(&ctx.client, &key.namespace, kind);
     let retained = ignore_not_found(api.patch_metadata(name(object), &PatchParams::default(), &patch).await);
-    retained.map_err(Error::api(format!("retain {} {}/{}", kind.as_str(), key.namespace, name(object))))?;
-    Ok(())
+    retained.map(drop).map_err(Error::api(operation))
 }
 
 fn name(meta: &ObjectMeta) -> &str {

@@ -17,7 +17,7 @@ const PERIOD: i32 = 10;
 /// Default of `failureThreshold`.
 const THRESHOLD: i32 = 12;
 
-/// What an answer is about: it says nothing about another revision, another time of being Ready, or another question.
+/// Tells what an answer is about: it says nothing about another revision, another time of being Ready, or another question.
 #[derive(Clone, Debug, PartialEq)]
 pub(in crate::profile) struct Subject {
     /// Name of the revision.
@@ -46,7 +46,7 @@ struct Checked {
     is_asked: bool,
     /// When it was last asked.
     at: Option<Timestamp>,
-    /// What was wrong then.
+    /// Says what was wrong then.
     problem: Option<String>,
     /// How often in a row its answer was wrong.
     failures: i32,

@@ -336,6 +336,7 @@ fn what_an_outage_has_kept_back_is_caught_up() {
 }
 
 #[test]
+#[ignore = "only another version of restic can break it"]
 fn a_connection_that_is_lost_is_made_again() {
     let bench = Bench::new();
     two_parts(bench.dumps());
@@ -407,20 +408,10 @@ fn signal(child: &Child, signal: Signal) {
     kill(Pid::from_raw(child.id().cast_signed()), signal).unwrap();
 }
 
+/// With Object Lock, where the bucket keeps as a former version what is forgotten, pruned and unlocked, and restic does not see it.
 #[test]
 fn an_upload_that_is_killed_leaves_no_dump_and_no_obstacle() {
-    killed_at_any_time(&Bench::new());
-}
-
-/// The bucket keeps as a former version what is forgotten, pruned and unlocked, and restic does not see it.
-#[test]
-fn a_bucket_with_object_lock_is_used_like_any_other() {
-    let bench = Bench::with(Objects::start_with_lock().unwrap());
-    killed_at_any_time(&bench);
-    assert!(bench.objects.former_versions() > 0);
-}
-
-fn killed_at_any_time(bench: &Bench) {
+    let bench = &Bench::with(Objects::start_with_lock().unwrap());
     two_parts(bench.dumps());
     // Stopped like a pod: at once, and without a lock.
     let child = held_up(bench, bench.faulty(&["push"]), Rule::new(Method::PUT, "/data/", Fault::Hang));
@@ -446,6 +437,7 @@ fn killed_at_any_time(bench: &Bench) {
     let into = tempfile::tempdir().unwrap();
     succeeds(bench.store(&["fetch", "--into", into.path().to_str().unwrap()]));
     assert_eq!(contents(&into.path().join(C)), contents(&bench.dumps().join(C)));
+    assert!(bench.objects.former_versions() > 0);
 }
 
 #[test]
@@ -702,6 +694,7 @@ fn peak(pid: u32) -> u64 {
 }
 
 #[test]
+#[ignore = "only another version of restic can break it"]
 fn memory_does_not_grow_with_the_data() {
     let peaks = [100, 300].map(|size: usize| {
         let bench = Bench::new();
