@@ -118,6 +118,10 @@ pub struct RunArgs {
     /// that is more. 0: none.
     #[arg(long, env = "CLIENTAPP_DELETION_BRAKE", default_value_t = 10, value_name = "N")]
     pub deletion_brake: u16,
+    /// Loopback address that is asked for the health of every ClientApp, instead of its Service: for a test plane, where the address of a
+    /// Service is nobody's.
+    #[arg(long, env = "CLIENTAPP_HEALTH_CHECKS_TO", hide = true, value_parser = loopback, value_name = "ADDRESS")]
+    pub(crate) health_checks_to: Option<SocketAddr>,
     /// Namespace of the leader election Lease [default: the operator's own]
     #[arg(long, env = "CLIENTAPP_LEASE_NAMESPACE", value_name = "NAMESPACE")]
     pub lease_namespace: Option<String>,
@@ -164,6 +168,11 @@ impl FromStr for Listen {
             }
         }
     }
+}
+
+fn loopback(text: &str) -> Result<SocketAddr, &'static str> {
+    let address = text.parse().ok().filter(|address: &SocketAddr| address.ip().is_loopback());
+    address.ok_or("expected a loopback address such as 127.0.0.1:8080")
 }
 
 /// How users of the HTTP API are authenticated.
@@ -218,6 +227,8 @@ pub struct Config {
     pub(crate) max_concurrent: usize,
     /// Maximum lifetime of a helm process, from start to the end of its grace period.
     pub(crate) helm_deadline: SignedDuration,
+    /// The address that is asked for the health of ClientApps, instead of their Services.
+    pub(crate) health_checks_to: Option<SocketAddr>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -240,6 +251,7 @@ impl Config {
             percona_cr_version: args.percona_cr_version.clone(),
             max_concurrent: 1,
             helm_deadline: SignedDuration::from_secs(430),
+            health_checks_to: None,
         })
     }
 
@@ -249,7 +261,12 @@ impl Config {
         // Each pull reads them again.
         drop(helm.credentials.read(&args.install.chart_repository)?);
         let helm_deadline = SignedDuration::try_from(helm.deadline + helm.grace).unwrap_or(SignedDuration::MAX);
-        Ok(Config { max_concurrent: args.max_concurrent.into(), helm_deadline, ..Config::new(&args.install.chart)? })
+        Ok(Config {
+            max_concurrent: args.max_concurrent.into(),
+            helm_deadline,
+            health_checks_to: args.health_checks_to,
+            ..Config::new(&args.install.chart)?
+        })
     }
 
     /// The defaults, for tests of the pure stages.
@@ -332,6 +349,20 @@ mod tests {
             let text = std::fs::read_to_string(&path).unwrap();
             assert!(yaml::read(&text).unwrap().is_object(), "{path:?}");
             assert!(KNOWN_VALUES.iter().any(|(known, built_in)| *known == chart && *built_in == text), "{path:?}");
+        }
+    }
+
+    #[test]
+    fn only_this_machine_is_asked_for_the_health_of_all_apps() {
+        for (address, is_accepted) in [
+            ("127.0.0.1:8080", true),
+            ("[::1]:8080", true),
+            ("10.96.0.1:443", false),
+            ("0.0.0.0:80", false),
+            ("169.254.169.254:80", false),
+            ("localhost:80", false),
+        ] {
+            assert_eq!(loopback(address).is_ok(), is_accepted, "{address}");
         }
     }
 

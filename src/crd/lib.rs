@@ -56,8 +56,9 @@ pub use postgresql::{
     PostgresqlSpec, PostgresqlStatus, SecretRecord, VolumeRecord,
 };
 pub use profile::{
-    BoundRevision, PodSecurity, Profile, ProfileApp, ProfileDefaults, ProfileHelm, ProfileNamespace,
-    ProfilePersistence, ProfileResources, ProfileRollout, ProfileSpec, ProfileStatus, RolloutStatus,
+    BoundRevision, ExpectedJson, HealthCheck, PodSecurity, Profile, ProfileApp, ProfileDefaults, ProfileHelm,
+    ProfileNamespace, ProfilePersistence, ProfileResources, ProfileRollout, ProfileSpec, ProfileStatus, RolloutStatus,
+    UnhealthyApp,
 };
 pub use quantity::Amount;
 pub use reason::Reason;

@@ -85,7 +85,7 @@ pub struct ProfileRollout {
     #[x_kube(validation = Rule::new("type(self) == int ? int(self) >= 1 : string(self).matches('^([1-9][0-9]?|100)%$')").message("must be a number from 1, or a percentage from 1% to 100%"))]
     pub max_unavailable: Option<IntOrString>,
 
-    /// How long all ClientApps of a wave have to be Ready before the next wave begins, such as `10m`. Absent: `1m`.
+    /// How long all ClientApps of a wave have to be Ready, and healthy, before the next wave begins, such as `10m`. Absent: `1m`.
     #[schemars(length(max = 16))]
     #[x_kube(validation = Rule::new("self.matches('^([0-9]+(h|m|s))+$') && duration(self) <= duration('168h')").message("must be a duration such as 10m, at most 168h"))]
     pub soak: Option<String>,
@@ -102,6 +102,66 @@ pub struct ProfileRollout {
     /// edited.
     #[schemars(range(min = 1))]
     pub revision: Option<i64>,
+
+    /// A request that the operator makes to each ClientApp with the revision, before a further wave begins: once it is Ready, and once more when its
+    /// soak ends. Absent: Ready is enough.
+    pub health: Option<HealthCheck>,
+}
+
+/// A request over HTTP to the Service of a ClientApp, with its hostname as `Host`. The answer must have a status of 200 to 299; no redirect is
+/// followed.
+#[skip_serializing_none]
+#[derive(KubeSchema, Clone, Debug, Default, Deserialize, Serialize, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct HealthCheck {
+    /// Path of the request, such as `/status.php`; a query may follow it.
+    #[schemars(length(max = 256))]
+    #[x_kube(validation = Rule::new("self.matches('^/[-A-Za-z0-9._~!$&()*+,;=:@%/?]*$')").message("must be a path such as /status.php, without scheme, host and fragment"))]
+    pub path: String,
+
+    /// Number or name of the Service's port. Absent: the one named `http`, or else the first.
+    #[serde(default)]
+    #[schemars(schema_with = "port")]
+    pub port: Option<IntOrString>,
+
+    /// Values that the answer must have, which then has to be JSON of at most 64 KiB.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["pointer"]))]
+    pub json: Vec<ExpectedJson>,
+
+    /// How many seconds after a failure the ClientApp is asked again. Absent: 10.
+    #[schemars(range(min = 1, max = 300))]
+    pub period_seconds: Option<i32>,
+
+    /// How many failures in a row make the ClientApp one that has failed with the revision. Absent: 12.
+    #[schemars(range(min = 1, max = 100))]
+    pub failure_threshold: Option<i32>,
+}
+
+/// A value that an answer must have.
+#[derive(KubeSchema, Clone, Debug, Default, Deserialize, Serialize, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct ExpectedJson {
+    /// JSON pointer to the value (RFC 6901), such as `/maintenance`.
+    #[schemars(length(max = 128))]
+    #[x_kube(validation = Rule::new("self.matches('^(/([^~/]|~[01])*)+$')").message("must be a JSON pointer such as /maintenance"))]
+    pub pointer: String,
+    /// The value: true, false, a number or a text.
+    #[schemars(schema_with = "scalar")]
+    pub value: Value,
+}
+
+fn port(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+    schemars::json_schema!({
+        "x-kubernetes-int-or-string": true, "nullable": true, "minimum": 1, "maximum": 65535,
+        "maxLength": 15, "pattern": "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$",
+    })
+}
+
+fn scalar(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+    schemars::json_schema!({
+        "x-kubernetes-preserve-unknown-fields": true, "maxLength": 64, "maxProperties": 0, "maxItems": 0,
+    })
 }
 
 fn share(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
@@ -158,12 +218,25 @@ pub struct RolloutStatus {
     /// The ClientApps that have failed with the revision, as `namespace/name`; at most ten.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failed: Vec<String>,
-    /// The ClientApps that the next wave waits for, because they are not Ready with the revision yet; at most ten.
+    /// The ClientApps that the next wave waits for, because they are not Ready with the revision yet, or not healthy; at most ten.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub awaited: Vec<String>,
     /// The ClientApps that do not count, because they are suspended or wait for an approval; at most ten. They get the revision last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub not_counted: Vec<String>,
+    /// The ClientApps that are Ready with the revision, and do not answer as `spec.rollout.health` demands; at most ten.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unhealthy: Vec<UnhealthyApp>,
+}
+
+/// A ClientApp whose answer is not as demanded.
+#[derive(JsonSchema, Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct UnhealthyApp {
+    /// The ClientApp, as `namespace/name`.
+    pub app: String,
+    /// Says what its answer lacked when it was last asked.
+    pub message: String,
 }
 
 /// The revision of a Profile that a ClientApp has.

@@ -264,7 +264,7 @@ reasons! {
     RollingOut PROFILE kind::READY, Progress: "A revision of the Profile is on its way to the ClientApps, wave by wave; the message says what the next wave waits for.", "Wait.";
     RolloutPaused PROFILE kind::READY, Progress: "`spec.rollout.paused` is true: no further ClientApp gets the revision.", "Set it to false.";
     RolloutStopped PROFILE kind::READY, Stalled: "ClientApps have failed with the Profile's revision, as many as `spec.rollout.stopAtFailures`. No further one gets it.",
-        "See those in `status.rollout.failed`. Correct the Profile, which makes another revision, or go back by `spec.rollout.revision`; the rollout goes on once fewer have failed.";
+        "See those in `status.rollout.failed`, and in `unhealthy` what their answers lack. Correct the Profile, which makes another revision, or go back by `spec.rollout.revision`; the rollout goes on once fewer have failed.";
     RowDrifted ROW kind::READY, Event: "Another client of the database has changed or deleted the row; the operator restores it.", "Stop that client from changing the row.";
     RowNotOurs ROW kind::READY, Stalled: "According to the operator's table `clientapp_operator_rows`, the row with this id does not belong to this cluster.", "Delete the row and its entry there, or delete the object.";
     RowRefused ROW kind::READY, Stalled: "A constraint, trigger or policy of the table refuses the row.", "Correct the spec, or what the message names.";

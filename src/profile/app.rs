@@ -45,6 +45,7 @@ pub(super) fn view(
         is_canary: canary.is_some_and(|canary| canary.matches(app.labels())),
         is_out: spec.suspend || spec.approval == Approval::Manual,
         health: status.map_or(Health::Waits, |status| health(status, now)),
+        unhealthy: None,
     })
 }
 

@@ -4,14 +4,16 @@
 //! |---|---|---|
 //! | what the Profile gives, as a revision | [`revision`] | pure |
 //! | how its ClientApps do | [`app`] | pure |
+//! | and what they answer, while a wave waits for that | [`health`] | pure, then one request each |
 //! | which of them get the newest revision next | [`waves`] | pure |
 //! | report it | [`status`] | pure, then one write |
 //! | let them take it | [`registry`] | in memory |
 //!
 //! A ClientApp records the revision that it has in its own status, before helm runs. So a restart of the operator loses turns that
-//! nobody has taken, and nothing else. At rest, nothing is read or written.
+//! nobody has taken, and what apps have answered, for which they are asked again. At rest, nothing is read, written or asked.
 
 mod app;
+mod health;
 mod registry;
 mod revision;
 mod status;
@@ -19,15 +21,18 @@ mod waves;
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
+use futures::{StreamExt as _, channel::mpsc, stream::FuturesUnordered};
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use kube::{
     Api,
     runtime::{controller::Action, watcher, watcher::Event},
 };
+use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use self::{
+    health::{Checks, Judged, Outcome, Question},
     registry::Turns,
     waves::{AppView, Decision, Rollout, Wait},
 };
@@ -54,6 +59,9 @@ use crate::{
     },
 };
 
+/// This many apps are asked for their health at the same time.
+const ASKED_AT_ONCE: usize = 8;
+
 struct ProfileContext {
     parts: ControllerContext,
     config: Arc<Config>,
@@ -62,6 +70,10 @@ struct ProfileContext {
     apps: Objects<ClientApp>,
     profiles: Arc<Profiles>,
     statuses: Statuses<ProfileStatus>,
+    checks: Checks,
+    /// The apps to ask, for the task that asks them.
+    questions: mpsc::UnboundedSender<Question>,
+    asked: Mutex<mpsc::UnboundedReceiver<Question>>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -100,7 +112,18 @@ pub(crate) async fn run(
     stop: CancellationToken,
 ) {
     let objects = profiles.objects.clone();
-    let ctx = ProfileContext { parts: parts.clone(), config, namespace, apps, profiles, statuses: Statuses::default() };
+    let (questions, asked) = mpsc::unbounded();
+    let ctx = ProfileContext {
+        parts: parts.clone(),
+        config,
+        namespace,
+        apps,
+        profiles,
+        statuses: Statuses::default(),
+        checks: Checks::default(),
+        questions,
+        asked: Mutex::new(asked),
+    };
     control(Arc::new(ctx), parts, (objects, feed), stop).await;
 }
 
@@ -114,7 +137,9 @@ impl Reconciler for ProfileContext {
 
     fn on_event(&self, event: &Event<Guard<Profile>>) {
         if let Event::Delete(profile) = event {
-            self.profiles.set_turns(profile.metadata.uid.as_deref().unwrap_or_default(), None);
+            let uid = profile.metadata.uid.as_deref().unwrap_or_default();
+            self.profiles.set_turns(uid, None);
+            self.checks.forget(uid);
             self.trigger_apps(&key_of(profile).name);
         }
     }
@@ -129,7 +154,7 @@ impl Reconciler for ProfileContext {
         self.apps.listed().await;
     }
 
-    /// Watches the revisions.
+    /// Watches the revisions, and asks apps for their health.
     async fn background(&self) {
         let api: Api<Guard<ControllerRevision>> = Api::namespaced(self.parts.watch_client.clone(), &self.namespace);
         let ours = watcher::Config::default().labels(label::PROFILE_UID);
@@ -141,7 +166,8 @@ impl Reconciler for ProfileContext {
             }
         };
         let stream = watcher(api, in_pages(ours));
-        feed_cache("controllerrevisions", stream, &self.profiles.revisions, entry, changed).await;
+        let fed = feed_cache("controllerrevisions", stream, &self.profiles.revisions, entry, changed);
+        tokio::join!(fed, self.ask_all());
     }
 
     async fn reconcile(&self, key: &Key, guard: &Guard<Profile>) -> Result<Action, Error> {
@@ -200,12 +226,23 @@ async fn reconcile(ctx: &ProfileContext, profile: &Reconciling<'_>) -> Result<Ac
     }
     let name = &profile.key.name;
     let view = |app: &Arc<Guard<ClientApp>>| app::view(app, (name, &revisions), canaries.as_ref(), now);
-    let apps: Vec<AppView> = ctx.apps.store.state().iter().filter_map(view).collect();
+    let mut apps: Vec<AppView> = ctx.apps.store.state().iter().filter_map(view).collect();
     let turns = ctx.profiles.turns_of(profile.uid());
     let none = BTreeSet::new();
     let permitted = if turns.target == target_revision.name { &turns.permitted } else { &none };
     let current = recorded_current.filter(|number| named(*number).is_some()).unwrap_or(target);
-    let decision = waves::decide(&Rollout { current, target, spec: &rollout, apps: &apps, permitted }, now);
+    let decide = |apps: &[AppView]| waves::decide(&Rollout { current, target, spec: &rollout, apps, permitted }, now);
+    let mut decision = decide(&apps);
+    let mut next_check = None;
+    match &rollout.health {
+        // On the way back nothing waits for an app's health.
+        Some(check) if decision.rollout.is_some() && target > current => {
+            let judged = Judged { revision: (target, &target_revision.name), check, soak: waves::soak(&rollout) };
+            next_check = ctx.judge(profile, judged, &mut apps, now);
+            decision = decide(&apps);
+        }
+        _ => ctx.checks.forget(profile.uid()),
+    }
     let current = if decision.rollout.is_none() { target } else { current };
     let (generation, recorded) = (profile.meta().generation, &profile.recorded_status);
     let status = status::status(recorded, generation, (current, target, apps.len()), &decision, now);
@@ -225,15 +262,17 @@ async fn reconcile(ctx: &ProfileContext, profile: &Reconciling<'_>) -> Result<Ac
         [current, target].contains(&number) || apps.iter().any(|app| app.revision == Some(number))
     })
     .await?;
-    Ok(look_again(&decision, now))
+    Ok(look_again(&decision, next_check, now))
 }
 
-/// Returns when a wave may begin without any change.
-fn look_again(decision: &Decision, now: Timestamp) -> Action {
+/// Returns when a wave may begin without any change, or an app is to be asked.
+fn look_again(decision: &Decision, next_check: Option<Timestamp>, now: Timestamp) -> Action {
+    let after = |until: Timestamp| until.duration_since(now).unsigned_abs() + Duration::from_millis(10);
+    let next_check = next_check.map_or(Duration::MAX, after);
     match decision.wait {
-        Wait::Soak(until) => Action::requeue(until.duration_since(now).unsigned_abs() + Duration::from_millis(10)),
+        Wait::Soak(until) => Action::requeue(after(until).min(next_check)),
         // In case a watch has lost a change; this takes no request.
-        _ if decision.rollout.is_some() => Action::requeue(Duration::from_secs(60)),
+        _ if decision.rollout.is_some() => Action::requeue(Duration::from_secs(60).min(next_check)),
         _ => Action::await_change(),
     }
 }
@@ -249,6 +288,54 @@ impl ProfileContext {
         let note = ready_transition("RollOut", &profile.recorded_status.conditions, &status.conditions);
         publish_by(&self.parts.recorder, &profile.reference(), note.as_slice()).await;
         Ok(Action::await_change())
+    }
+
+    /// Judges the apps with a revision by what they have answered, and lets those be asked that are due. Returns when the next one is.
+    fn judge(
+        &self,
+        profile: &Reconciling<'_>,
+        judged: Judged<'_>,
+        apps: &mut [AppView],
+        now: Timestamp,
+    ) -> Option<Timestamp> {
+        let (due, next) = self.checks.judge((&profile.key.name, profile.uid()), judged, apps, now);
+        for question in due {
+            // The receiver ends with the controller.
+            let _ = self.questions.unbounded_send(question);
+        }
+        next
+    }
+
+    /// Asks the apps that are to be asked, some of them at the same time.
+    async fn ask_all(&self) {
+        let (mut asked, mut under_way) = (self.asked.lock().await, FuturesUnordered::new());
+        loop {
+            tokio::select! {
+                Some(question) = asked.next(), if under_way.len() < ASKED_AT_ONCE => under_way.push(self.ask(question)),
+                Some(()) = under_way.next() => {}
+                else => return,
+            }
+        }
+    }
+
+    /// Asks an app, and lets its Profile be reconciled with the answer.
+    async fn ask(&self, question: Question) {
+        let outcome = caught(async { Ok(self.answer(&question).await) }, Error::Panicked).await;
+        let outcome = outcome.unwrap_or_else(|error| Outcome::Unknown(error.to_string()));
+        self.checks.record(&question, outcome, clock::now());
+        self.profiles.trigger(&question.profile.0);
+    }
+
+    async fn answer(&self, Question { app, subject, .. }: &Question) -> Outcome {
+        let Some(found) = self.apps.get(app) else { return Outcome::Unknown("it is gone".to_owned()) };
+        let Ok(object) = &found.object else { return Outcome::Unknown("it does not decode".to_owned()) };
+        match health::service(object, &self.config.chart) {
+            Ok(service) => {
+                let place = (app, object.spec.hostname.as_str(), service.as_str());
+                health::ask(&self.parts.client, place, &subject.check, self.config.health_checks_to).await
+            }
+            Err(problem) => Outcome::Wrong(problem),
+        }
     }
 
     /// Reports what is wrong with a Profile, and lets no further ClientApp take a revision.

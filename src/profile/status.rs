@@ -4,7 +4,7 @@ use jiff::Timestamp;
 
 use super::waves::{Decision, Wait};
 use crate::crd::{
-    ProfileStatus, Reason,
+    ProfileStatus, Reason, RolloutStatus,
     conditions::{State, Verdict, kind},
 };
 
@@ -68,7 +68,10 @@ fn ready(target: i64, apps: usize, decision: &Decision) -> Verdict {
     match wait {
         Wait::Nothing => Verdict::no(Reason::RollingOut, progress),
         Wait::NotReady(count) => {
-            let such = rollout.awaited.first().map_or(String::new(), |first| format!(", such as {first}"));
+            let such = rollout.awaited.first().map_or(String::new(), |first| match wrong(rollout, first) {
+                Some(wrong) => format!(": {wrong}"),
+                None => format!(", such as {first}"),
+            });
             Verdict::no(Reason::RollingOut, format!("{progress}: {count} are not Ready with it yet{such}"))
         }
         Wait::Soak(until) => Verdict::no(
@@ -80,14 +83,23 @@ fn ready(target: i64, apps: usize, decision: &Decision) -> Verdict {
             format!("{progress}: {count} are not Ready, as many as spec.rollout.maxUnavailable allows"),
         ),
         Wait::Paused => Verdict::no(Reason::RolloutPaused, format!("{progress}: spec.rollout.paused is true")),
-        Wait::Stopped(count) => Verdict::no(
-            Reason::RolloutStopped,
-            format!(
-                "{progress}: {count} have failed with it, such as {}: correct the Profile, or go back by spec.rollout.revision",
-                rollout.failed.first().map_or("one that is gone", String::as_str)
-            ),
-        ),
+        Wait::Stopped(count) => {
+            let first = rollout.failed.first().map_or("one that is gone", String::as_str);
+            let message = match wrong(rollout, first) {
+                Some(wrong) => format!("{progress}: {wrong}: correct it, or go back by spec.rollout.revision"),
+                None => format!(
+                    "{progress}: {count} have failed with it, such as {first}: correct the Profile, or go back by spec.rollout.revision"
+                ),
+            };
+            Verdict::no(Reason::RolloutStopped, message)
+        }
     }
+}
+
+/// Returns what an app's answer lacks, as a sentence.
+fn wrong(rollout: &RolloutStatus, app: &str) -> Option<String> {
+    let unhealthy = rollout.unhealthy.iter().find(|unhealthy| unhealthy.app == app)?;
+    Some(format!("ClientApp {app}: {}", unhealthy.message))
 }
 
 #[cfg(test)]
@@ -95,7 +107,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::crd::{RolloutStatus, conditions::find};
+    use crate::crd::{UnhealthyApp, conditions::find};
 
     #[test]
     fn what_a_rollout_waits_for_is_said() {
@@ -106,6 +118,12 @@ mod tests {
             awaited: vec!["ns/beta".to_owned()],
             ..Default::default()
         };
+        let wrong = |app: &str| {
+            let message = "/status.php says /maintenance true, expected false".to_owned();
+            let unhealthy = vec![UnhealthyApp { app: app.to_owned(), message }];
+            RolloutStatus { unhealthy, ..rollout.clone() }
+        };
+        let [failed, awaited] = ["ns/acme", "ns/beta"].map(wrong);
         let now = Timestamp::UNIX_EPOCH;
         for (rollout, wait, ready, [reconciling, stalled], message) in [
             (
@@ -132,6 +150,20 @@ mod tests {
                 "RolloutStopped",
                 ["False", "True"],
                 "1 have failed with it, such as ns/acme",
+            ),
+            (
+                Some(&failed),
+                Wait::Stopped(1),
+                "RolloutStopped",
+                ["False", "True"],
+                "wave 2 of 3: ClientApp ns/acme: /status.php says /maintenance true, expected false: correct it, or go back by spec.rollout.revision",
+            ),
+            (
+                Some(&awaited),
+                Wait::NotReady(1),
+                "RollingOut",
+                ["True", "False"],
+                ": 1 are not Ready with it yet: ClientApp ns/beta: /status.php says /maintenance true, expected false",
             ),
         ] {
             let decision =

@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use crate::{
-    crd::{ProfileRollout, RolloutStatus, duration},
+    crd::{ProfileRollout, RolloutStatus, UnhealthyApp, duration},
     platform::key::Key,
 };
 
@@ -35,16 +35,18 @@ pub(super) struct AppView {
     /// True if it is suspended or waits for approvals: what it does says nothing about a revision.
     pub(super) is_out: bool,
     pub(super) health: Health,
+    /// Says what its answer lacked when it was last asked for its health.
+    pub(super) unhealthy: Option<String>,
 }
 
 /// Says how a ClientApp does with the revision that it has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Health {
-    /// The revision is installed, and the app is Ready with it since then.
+    /// The revision is installed, and the app is Ready with it, and healthy, since then.
     Ready(Timestamp),
     /// It is getting there.
     Waits,
-    /// It is in trouble, or has been getting there for longer than [`PROGRESS_DEADLINE`].
+    /// It is in trouble, or has been getting there for longer than [`PROGRESS_DEADLINE`], or has not been healthy too often.
     Failed,
 }
 
@@ -129,7 +131,10 @@ pub(super) fn decide(rollout: &Rollout<'_>, now: Timestamp) -> Decision {
         .filter(|app| app.health == Health::Waits)
         .chain(in_waves.iter().copied().filter(|app| may(&app)))
         .collect();
-    let progress = |wave| progress((wave, &sizes), [&failed, &awaited, &waiting_out]);
+    let progress = |wave| RolloutStatus {
+        unhealthy: unhealthy(&moved),
+        ..progress((wave, &sizes), [&failed, &awaited, &waiting_out])
+    };
     let stops_at = usize::try_from(spec.stop_at_failures.unwrap_or(1)).unwrap_or(1).max(1);
     // Apps that were not Ready before may fail with it as well.
     let is_stopped = failed.len() >= stops_at && !is_back && !in_waves.is_empty();
@@ -180,7 +185,16 @@ fn progress((wave, sizes): (usize, &[usize]), apps: [&Vec<&AppView>; 3]) -> Roll
         failed,
         awaited,
         not_counted,
+        unhealthy: Vec::new(),
     }
+}
+
+fn unhealthy(moved: &[&AppView]) -> Vec<UnhealthyApp> {
+    let unhealthy = moved.iter().filter_map(|app| {
+        let message = app.unhealthy.clone()?;
+        Some(UnhealthyApp { app: app.key.to_string(), message })
+    });
+    unhealthy.take(NAMED).collect()
 }
 
 /// The place of those that say nothing about the revision.
@@ -221,7 +235,7 @@ fn gate(moved: &[&AppView], awaited: usize, soak: SignedDuration, now: Timestamp
     }
 }
 
-fn soak(spec: &ProfileRollout) -> SignedDuration {
+pub(super) fn soak(spec: &ProfileRollout) -> SignedDuration {
     let given = spec.soak.as_deref().and_then(|text| duration::parse(text, SignedDuration::ZERO..=LONGEST_SOAK));
     given.unwrap_or(SOAK)
 }

@@ -5,6 +5,7 @@ mod boundary;
 mod dependencies;
 mod drift;
 mod gitops;
+mod health;
 mod hostname;
 mod namespace;
 mod other_helm;

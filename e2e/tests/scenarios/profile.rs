@@ -13,12 +13,12 @@ use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
-async fn create(tenant: &Tenant, name: &str, spec: Value) {
+pub(super) async fn create(tenant: &Tenant, name: &str, spec: Value) {
     let profile = serde_json::from_value(json!({"metadata": {"name": name}, "spec": spec})).unwrap();
     Api::<Profile>::all(tenant.client.clone()).create(&PostParams::default(), &profile).await.unwrap();
 }
 
-async fn patch(tenant: &Tenant, name: &str, spec: Value) {
+pub(super) async fn patch(tenant: &Tenant, name: &str, spec: Value) {
     let patch = Patch::Merge(json!({"spec": spec}));
     Api::<Profile>::all(tenant.client.clone()).patch(name, &PatchParams::default(), &patch).await.unwrap();
 }
@@ -79,7 +79,7 @@ async fn instances_wait_for_their_profile_and_follow_it() {
 }
 
 /// Waits for what a Profile's `Ready` says.
-async fn reported(tenant: &Tenant, name: &str, status: &str, reason: &str, part: &str) {
+pub(super) async fn reported(tenant: &Tenant, name: &str, status: &str, reason: &str, part: &str) {
     let profiles = Api::<Profile>::all(tenant.client.clone());
     until("the Profile says so", async || {
         let found = profiles.get(name).await.unwrap().status.unwrap_or_default();
@@ -91,7 +91,7 @@ async fn reported(tenant: &Tenant, name: &str, status: &str, reason: &str, part:
 }
 
 /// Returns the Profile's revision that an instance has.
-async fn revision(tenant: &Tenant, name: &str) -> Option<i64> {
+pub(super) async fn revision(tenant: &Tenant, name: &str) -> Option<i64> {
     let app = tenant.api::<ClientApp>().get(name).await.unwrap();
     app.status?.profile_revision.map(|has| has.revision)
 }
@@ -173,11 +173,36 @@ async fn old_revisions_go_and_those_in_use_stay() {
     assert_eq!(revision(&tenant, "stays").await, Some(1));
 }
 
+/// Mistakes in `spec.rollout.health`, and what is said about them.
+fn of_health() -> Vec<(Value, &'static str)> {
+    const PATH: &str = "must be a path such as /status.php, without scheme, host and fragment";
+    let paths =
+        ["", "status.php", "http://169.254.169.254/", "@169.254.169.254/", "/a b", "/a\r\nHost: b", "/a#b", "/ä"];
+    let rows = paths.map(|path| (json!({"path": path}), PATH)).into_iter().chain([
+        (json!({"path": format!("/{}", "a".repeat(256))}), "spec.rollout.health.path: Too long"),
+        (json!({"port": 0}), "should be greater than or equal to 1"),
+        (json!({"port": 65536}), "should be less than or equal to 65535"),
+        (json!({"port": "HTTP"}), "should match '^[a-z0-9]"),
+        (json!({"port": "a".repeat(16)}), "spec.rollout.health.port: Too long"),
+        (json!({"json": [{"pointer": "maintenance", "value": false}]}), "must be a JSON pointer such as /maintenance"),
+        (json!({"json": [{"pointer": "/a~2", "value": false}]}), "must be a JSON pointer such as /maintenance"),
+        (json!({"json": [{"pointer": "/a", "value": {"b": 1}}]}), "spec.rollout.health.json[0].value"),
+        (json!({"json": [{"pointer": "/a", "value": [1]}]}), "must have at most 0 items"),
+        (json!({"json": [{"pointer": "/a", "value": "a".repeat(65)}]}), "spec.rollout.health.json[0].value: Too long"),
+        (json!({"json": vec![json!({"pointer": "/a", "value": 1}); 2]}), "Duplicate value"),
+        (json!({"json": vec![json!({"pointer": "/a", "value": 1}); 17]}), "must have at most 16 items"),
+        (json!({"periodSeconds": 0}), "spec.rollout.health.periodSeconds"),
+        (json!({"failureThreshold": 101}), "spec.rollout.health.failureThreshold"),
+    ]);
+    rows.map(|(health, sentence)| (json!({"rollout": {"health": with(json!({"path": "/"}), health)}}), sentence))
+        .collect()
+}
+
 #[tokio::test]
 async fn kubectl_is_told_what_a_profile_may_not_say() {
     let tenant = Lab::shared().await.tenant("profile-schema").await;
     let profiles = Api::<Profile>::all(tenant.client.clone());
-    for (spec, sentence) in [
+    let rows = [
         (json!({"defaults": {"persistence": {"size": "10GB"}}}), "must be a quantity above zero"),
         (json!({"defaults": {"resources": {"limits": {"cpu": "much"}}}}), "must be quantities such as 200m"),
         (json!({"namespace": {"quota": {"pods": "many"}}}), "must be quantities such as 20"),
@@ -190,7 +215,8 @@ async fn kubectl_is_told_what_a_profile_may_not_say() {
         (json!({"rollout": {"canary": {}}}), "an empty selector would select all"),
         (json!({"rollout": {"soak": "a while"}}), "must be a duration such as 10m"),
         (json!({"rollout": {"stopAtFailures": 0}}), "spec.rollout.stopAtFailures"),
-    ] {
+    ];
+    for (spec, sentence) in rows.into_iter().chain(of_health()) {
         let profile = serde_json::from_value(json!({"metadata": {"name": "wrong"}, "spec": spec})).unwrap();
         let refusal = profiles.create(&PostParams::default(), &profile).await.unwrap_err().to_string();
         assert!(refusal.contains(sentence), "{spec}: {refusal}");

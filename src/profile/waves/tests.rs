@@ -18,6 +18,7 @@ fn app(name: &str, revision: i64) -> AppView {
         is_canary: false,
         is_out: false,
         health: Health::Ready(at(NOW - 1000)),
+        unhealthy: None,
     }
 }
 
@@ -286,5 +287,17 @@ proptest! {
             permitted = decided(&fleet, &permitted, now).permitted;
         }
         prop_assert!(fleet.iter().all(|app| app.revision == Some(2)), "{fleet:?}");
+    }
+}
+
+#[test]
+fn what_an_app_lacks_is_shown_while_it_counts() {
+    let mut apps = apps(20, 2);
+    for (health, wait) in [(Health::Waits, Wait::NotReady(1)), (Health::Failed, Wait::Stopped(1))] {
+        apps[1].health = health;
+        apps[1].unhealthy = Some("it says no".to_owned());
+        let decision = decided(&apps, json!({}), &[]);
+        let unhealthy = vec![UnhealthyApp { app: "ns/a01".to_owned(), message: "it says no".to_owned() }];
+        assert_eq!((decision.wait, decision.rollout.unwrap().unhealthy), (wait, unhealthy));
     }
 }
