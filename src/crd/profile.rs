@@ -154,13 +154,13 @@ pub struct ExpectedJson {
 fn port(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
     schemars::json_schema!({
         "x-kubernetes-int-or-string": true, "nullable": true, "minimum": 1, "maximum": 65535,
-        "maxLength": 15, "pattern": "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$",
+        "maxLength": 15, "pattern": "^[-a-z0-9]*[a-z][-a-z0-9]*$",
     })
 }
 
 fn scalar(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
     schemars::json_schema!({
-        "x-kubernetes-preserve-unknown-fields": true, "maxLength": 64, "maxProperties": 0, "maxItems": 0,
+        "x-kubernetes-preserve-unknown-fields": true, "maxLength": 64, "minProperties": 1, "maxProperties": 0, "minItems": 1, "maxItems": 0,
     })
 }
 

@@ -235,9 +235,10 @@ async fn reconcile(ctx: &ProfileContext, profile: &Reconciling<'_>) -> Result<Ac
     let mut decision = decide(&apps);
     let mut next_check = None;
     match &rollout.health {
-        // On the way back nothing waits for an app's health.
-        Some(check) if decision.rollout.is_some() && target > current => {
-            let judged = Judged { revision: (target, &target_revision.name), check, soak: waves::soak(&rollout) };
+        // On the way back nothing waits for an app's health, nor while it is paused.
+        Some(check) if decision.rollout.is_some() && target > current && !rollout.paused => {
+            let (revision, check) = ((target, target_revision.name.as_str()), &Arc::new(check.clone()));
+            let judged = Judged { revision, check, soak: waves::soak(&rollout) };
             next_check = ctx.judge(profile, judged, &mut apps, now);
             decision = decide(&apps);
         }
@@ -320,6 +321,9 @@ impl ProfileContext {
 
     /// Asks an app, and lets its Profile be reconciled with the answer.
     async fn ask(&self, question: Question) {
+        if !self.checks.awaits(&question) {
+            return;
+        }
         let outcome = caught(async { Ok(self.answer(&question).await) }, Error::Panicked).await;
         let outcome = outcome.unwrap_or_else(|error| Outcome::Unknown(error.to_string()));
         self.checks.record(&question, outcome, clock::now());
@@ -340,6 +344,7 @@ impl ProfileContext {
 
     /// Reports what is wrong with a Profile, and lets no further ClientApp take a revision.
     async fn refuse(&self, profile: &Reconciling<'_>, problem: String) -> Result<Action, Error> {
+        self.checks.forget(profile.uid());
         self.take_back(profile, "", &BTreeSet::new());
         self.report(profile, &failed(profile, Verdict::no(Reason::ProfileInvalid, problem))).await
     }

@@ -86,7 +86,11 @@ fn ready(target: i64, apps: usize, decision: &Decision) -> Verdict {
         Wait::Stopped(count) => {
             let first = rollout.failed.first().map_or("one that is gone", String::as_str);
             let message = match wrong(rollout, first) {
-                Some(wrong) => format!("{progress}: {wrong}: correct it, or go back by spec.rollout.revision"),
+                Some(wrong) => {
+                    format!(
+                        "{progress}: {count} have failed with it: {wrong}: correct it, or go back by spec.rollout.revision"
+                    )
+                }
                 None => format!(
                     "{progress}: {count} have failed with it, such as {first}: correct the Profile, or go back by spec.rollout.revision"
                 ),
@@ -156,7 +160,7 @@ mod tests {
                 Wait::Stopped(1),
                 "RolloutStopped",
                 ["False", "True"],
-                "wave 2 of 3: ClientApp ns/acme: /status.php says /maintenance true, expected false: correct it, or go back by spec.rollout.revision",
+                "wave 2 of 3: 1 have failed with it: ClientApp ns/acme: /status.php says /maintenance true, expected false: correct it, or go back by spec.rollout.revision",
             ),
             (
                 Some(&awaited),

@@ -152,8 +152,11 @@ fn values_have_an_effect() {
     assert!(has("ServiceMonitor") && has("PrometheusRule") && !has("NetworkPolicy"));
     let definition = found.of_kind("CustomResourceDefinition").next().unwrap();
     assert_eq!(definition["metadata"]["annotations"]["helm.sh/resource-policy"], Value::Null);
-    let without = rendered(&json!({"crds": {"enabled": false}}));
-    assert!(without.of_kind("CustomResourceDefinition").next().is_none());
+    let other = rendered(&json!({"crds": {"enabled": false}, "settings": {"chart": "wiki"}}));
+    assert!(other.of_kind("CustomResourceDefinition").next().is_none());
+    // The pods that it asks for their health.
+    let egress = other.find("NetworkPolicy", "clientapp-operator").unwrap()["spec"]["egress"].to_string();
+    assert!(egress.contains(r#"{"app.kubernetes.io/name":"wiki"}"#) && !egress.contains("nextcloud"), "{egress}");
 }
 
 #[test]

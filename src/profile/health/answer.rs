@@ -103,11 +103,16 @@ pub(super) fn content_is_right(check: &HealthCheck, content: &[u8]) -> Result<()
     check.json.iter().try_for_each(|expected| {
         let (pointer, value) = (&expected.pointer, shown(&expected.value));
         match document.pointer(pointer) {
-            Some(found) if *found == expected.value => Ok(()),
+            Some(found) if is_same(found, &expected.value) => Ok(()),
             Some(found) => Err(format!("{path} says {pointer} {}, expected {value}", shown(found))),
             None => Err(format!("{path} says nothing about {pointer}, expected {value}")),
         }
     })
+}
+
+/// Returns true for equal values, and for numbers that are written otherwise, such as 1 and 1.0.
+fn is_same(found: &Value, expected: &Value) -> bool {
+    found == expected || expected.as_f64().is_some_and(|expected| found.as_f64() == Some(expected))
 }
 
 fn shown(value: &Value) -> String {

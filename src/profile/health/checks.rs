@@ -1,6 +1,6 @@
 //! Decides when the apps that have a Profile's revision are asked for their health, and how each of them does. **Pure.**
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
@@ -9,13 +9,15 @@ use super::answer::Outcome;
 use crate::{
     crd::HealthCheck,
     platform::key::Key,
-    profile::waves::{AppView, Health},
+    profile::waves::{AppView, Health, PROGRESS_DEADLINE},
 };
 
 /// Default of `periodSeconds`.
 const PERIOD: i32 = 10;
 /// Default of `failureThreshold`.
 const THRESHOLD: i32 = 12;
+/// How often one that has failed is asked at most: the rollout may stand still for weeks.
+const PERIOD_OF_FAILED: SignedDuration = SignedDuration::from_mins(1);
 
 /// Tells what an answer is about: it says nothing about another revision, another time of being Ready, or another question.
 #[derive(Clone, Debug, PartialEq)]
@@ -24,7 +26,7 @@ pub(in crate::profile) struct Subject {
     revision: String,
     /// Since when the app is Ready with it.
     ready_since: Timestamp,
-    pub(in crate::profile) check: HealthCheck,
+    pub(in crate::profile) check: Arc<HealthCheck>,
 }
 
 /// An app that is to be asked.
@@ -42,6 +44,8 @@ pub(in crate::profile) struct Question {
 #[derive(Clone, Debug)]
 struct Checked {
     subject: Subject,
+    /// When it was first Ready with the revision, as far as this process knows.
+    begun: Timestamp,
     /// True while it is being asked.
     is_asked: bool,
     /// When it was last asked.
@@ -64,14 +68,15 @@ pub(in crate::profile) struct Checks(Mutex<BTreeMap<String, BTreeMap<String, Che
 pub(in crate::profile) struct Judged<'a> {
     /// Number and name of the revision.
     pub(in crate::profile) revision: (i64, &'a str),
-    pub(in crate::profile) check: &'a HealthCheck,
+    pub(in crate::profile) check: &'a Arc<HealthCheck>,
     pub(in crate::profile) soak: SignedDuration,
 }
 
 impl Checks {
     /// Judges the apps that are Ready with the revision by their answers. Returns those that are to be asked now, and when another one is.
     ///
-    /// An app that was not asked yet waits. It is asked once it is Ready and once its soak has ended, and while its answers are wrong.
+    /// An app that was not asked yet waits. It is asked once it is Ready and once the soak of all of them has ended, and while its answers
+    /// are wrong.
     pub(in crate::profile) fn judge(
         &self,
         profile: (&str, &str),
@@ -81,13 +86,29 @@ impl Checks {
     ) -> (Vec<Question>, Option<Timestamp>) {
         let mut all = self.0.lock();
         let mut former = all.remove(profile.1).unwrap_or_default();
-        let (mut known, mut due, mut next) = (BTreeMap::new(), Vec::new(), None);
-        for app in apps.iter_mut().filter(|app| app.revision == Some(number) && !app.is_out) {
-            let Health::Ready(ready_since) = app.health else { continue };
-            let subject = Subject { revision: name.to_owned(), ready_since, check: check.clone() };
-            let of_it = former.remove(&app.uid).filter(|checked| checked.subject == subject);
-            let mut checked = of_it.unwrap_or_else(|| Checked::new(subject));
-            let (health, again) = checked.verdict(soak, now);
+        let mut known = BTreeMap::new();
+        for app in apps.iter().filter(|app| app.revision == Some(number) && !app.is_out) {
+            let subject = |ready_since| Subject { revision: name.to_owned(), ready_since, check: check.clone() };
+            let before = former.remove(&app.uid);
+            let before = before.filter(|before| before.subject.revision == name && before.subject.check == *check);
+            let checked = match (app.health, before) {
+                (Health::Ready(since), Some(before)) if before.subject.ready_since == since => before,
+                (Health::Ready(since), before) => Checked::new(subject(since), before.as_ref(), now),
+                // What it has answered counts once it is Ready again.
+                (Health::Waits | Health::Failed, Some(before)) => before,
+                (Health::Waits | Health::Failed, None) => continue,
+            };
+            known.insert(app.uid.clone(), checked);
+        }
+        let is_ready = |app: &AppView| matches!(app.health, Health::Ready(_)) && known.contains_key(&app.uid);
+        let ready: Vec<usize> = (0..apps.len()).filter(|index| is_ready(&apps[*index])).collect();
+        let right = ready.iter().map(|index| &known[&apps[*index].uid]).filter(|checked| checked.problem.is_none());
+        let opens = right.map(Checked::since).max().map_or(now, |last| last + soak);
+        let (mut due, mut next) = (Vec::new(), None);
+        for app in ready {
+            let app = &mut apps[app];
+            let Some(checked) = known.get_mut(&app.uid) else { continue };
+            let (health, again) = checked.verdict(soak, opens, now);
             (app.health, app.unhealthy) = (health, checked.problem.clone());
             match again {
                 Some(_) if checked.is_asked => {}
@@ -100,10 +121,16 @@ impl Checks {
                 Some(at) => next = Some(next.map_or(at, |next: Timestamp| next.min(at))),
                 None => {}
             }
-            known.insert(app.uid.clone(), checked);
         }
         all.insert(profile.1.to_owned(), known);
         (due, next)
+    }
+
+    /// Returns true if an answer to this question is still of use.
+    pub(in crate::profile) fn awaits(&self, Question { profile, uid, subject, .. }: &Question) -> bool {
+        let all = self.0.lock();
+        let checked = all.get(&profile.1).and_then(|known| known.get(uid));
+        checked.is_some_and(|checked| checked.is_asked && checked.subject == *subject)
     }
 
     /// Forgets the answers of a Profile's apps: its rollout is over.
@@ -139,26 +166,38 @@ impl Checks {
 }
 
 impl Checked {
-    fn new(subject: Subject) -> Checked {
-        Checked { subject, is_asked: false, at: None, problem: None, failures: 0, right_since: None }
+    /// Begins anew with an app that is Ready again, or for the first time. Its failures count on.
+    fn new(subject: Subject, before: Option<&Checked>, now: Timestamp) -> Checked {
+        let (begun, failures) = before.map_or((now, 0), |before| (before.begun, before.failures));
+        Checked { subject, begun, is_asked: false, at: None, problem: None, failures, right_since: None }
     }
 
-    /// Returns how the app does, and when it is to be asked again.
-    fn verdict(&self, soak: SignedDuration, now: Timestamp) -> (Health, Option<Timestamp>) {
-        let Subject { check, ready_since, .. } = &self.subject;
+    /// Returns since when it is healthy, if its last answer is right.
+    fn since(&self) -> Timestamp {
+        let ready_since = self.subject.ready_since;
+        self.right_since.map_or(ready_since, |since| since.max(ready_since))
+    }
+
+    /// Returns how the app does, and when it is to be asked again. `opens`: when the soak of all apps ends.
+    fn verdict(&self, soak: SignedDuration, opens: Timestamp, now: Timestamp) -> (Health, Option<Timestamp>) {
+        let check = &self.subject.check;
         let Some(at) = self.at else { return (Health::Waits, Some(now)) };
+        // One whose answers are right and wrong in turn holds nothing up for ever.
+        let is_late = now.duration_since(self.begun) >= soak + PROGRESS_DEADLINE;
         if self.problem.is_some() {
-            let has_failed = self.failures >= check.failure_threshold.unwrap_or(THRESHOLD);
+            let threshold = if is_late { 1 } else { check.failure_threshold.unwrap_or(THRESHOLD) };
+            let has_failed = self.failures >= threshold;
             let period = SignedDuration::from_secs(check.period_seconds.unwrap_or(PERIOD).into());
+            let period = if has_failed { period.max(PERIOD_OF_FAILED) } else { period };
             // Of a clock that was set back, the time may be far ahead.
             let again = if at > now { now } else { at + period };
             return (if has_failed { Health::Failed } else { Health::Waits }, Some(again));
         }
-        let since = self.right_since.map_or(*ready_since, |since| since.max(*ready_since));
-        let end = since + soak;
+        let since = self.since();
         match () {
-            () if at >= end => (Health::Ready(since), None),
-            () if now < end => (Health::Ready(since), Some(end)),
+            () if is_late && self.right_since.is_some() && now < since + soak => (Health::Failed, Some(since + soak)),
+            () if at >= opens => (Health::Ready(since), None),
+            () if now < opens => (Health::Ready(since), Some(opens)),
             () => (Health::Waits, Some(now)),
         }
     }

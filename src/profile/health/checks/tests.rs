@@ -8,7 +8,7 @@ fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(READY + seconds).unwrap()
 }
 
-fn check(given: Value) -> HealthCheck {
+fn check(given: Value) -> Arc<HealthCheck> {
     let mut check = json!({"path": "/status.php"});
     check.as_object_mut().unwrap().extend(given.as_object().unwrap().clone());
     serde_json::from_value(check).unwrap()
@@ -29,21 +29,30 @@ fn app(name: &str, revision: i64) -> AppView {
 /// One app, of a Profile whose soak is a minute.
 struct Played {
     checks: Checks,
-    check: HealthCheck,
+    check: Arc<HealthCheck>,
     revision: &'static str,
     ready_since: Timestamp,
+    is_ready: bool,
     question: Option<Question>,
 }
 
 impl Played {
-    fn new(check: HealthCheck) -> Played {
-        Played { checks: Checks::default(), check, revision: "team-2", ready_since: at(0), question: None }
+    fn new(check: Arc<HealthCheck>) -> Played {
+        Played {
+            checks: Checks::default(),
+            check,
+            revision: "team-2",
+            ready_since: at(0),
+            is_ready: true,
+            question: None,
+        }
     }
 
     /// Returns how the app does at this time, whether it is asked, and when it is to be asked again.
     fn at(&mut self, seconds: i64) -> (Health, bool, Option<i64>) {
         let judged = Judged { revision: (2, self.revision), check: &self.check, soak: SignedDuration::from_mins(1) };
-        let mut apps = [AppView { health: Health::Ready(self.ready_since), ..app("acme", 2) }];
+        let health = if self.is_ready { Health::Ready(self.ready_since) } else { Health::Waits };
+        let mut apps = [AppView { health, ..app("acme", 2) }];
         let (mut due, next) = self.checks.judge(("team", "p"), judged, &mut apps, at(seconds));
         let is_asked = !due.is_empty();
         if is_asked {
@@ -87,18 +96,83 @@ fn an_app_that_answers_wrongly_waits_and_fails_and_comes_back() {
     for asked in [0, 20, 40] {
         app.answers(wrong(), asked);
         let health = if asked == 40 { Health::Failed } else { Health::Waits };
-        assert_eq!(app.at(asked + 1), (health, false, Some(asked + 20)));
-        assert_eq!(app.at(asked + 20), (health, true, None));
+        // One that has failed is asked once a minute.
+        let again = if asked == 40 { 100 } else { asked + 20 };
+        assert_eq!(app.at(asked + 1), (health, false, Some(again)));
+        assert_eq!(app.at(again), (health, true, None));
     }
     // That the API server does not answer is not the app's failure, nor its recovery.
-    app.answers(Outcome::Unknown("no".to_owned()), 60);
-    assert_eq!(app.at(80), (Health::Failed, true, None));
-    app.answers(Outcome::Right, 80);
+    app.answers(Outcome::Unknown("no".to_owned()), 100);
+    assert_eq!(app.at(160), (Health::Failed, true, None));
+    app.answers(Outcome::Right, 160);
     // The soak begins anew.
-    assert_eq!(app.at(81), (Health::Ready(at(80)), false, Some(140)));
-    assert_eq!(app.at(140), (Health::Waits, true, None));
-    app.answers(Outcome::Right, 140);
-    assert_eq!(app.at(141), (Health::Ready(at(80)), false, None));
+    assert_eq!(app.at(161), (Health::Ready(at(160)), false, Some(220)));
+    assert_eq!(app.at(220), (Health::Waits, true, None));
+    app.answers(Outcome::Right, 220);
+    assert_eq!(app.at(221), (Health::Ready(at(160)), false, None));
+}
+
+#[test]
+fn an_app_that_is_not_ready_in_between_does_not_begin_anew() {
+    let mut app = Played::new(check(json!({"failureThreshold": 2})));
+    app.at(0);
+    app.answers(wrong(), 1);
+    app.is_ready = false;
+    assert_eq!(app.at(5), (Health::Waits, false, None));
+    (app.is_ready, app.ready_since) = (true, at(9));
+    assert_eq!(app.at(9), (Health::Waits, true, None));
+    app.answers(wrong(), 10);
+    assert_eq!(app.at(10), (Health::Failed, false, Some(70)));
+}
+
+#[test]
+fn an_app_that_is_right_and_wrong_in_turn_has_failed_after_half_an_hour() {
+    let mut app = Played::new(check(json!({})));
+    app.at(0);
+    app.answers(Outcome::Right, 0);
+    for begin in [60, 2000] {
+        assert_eq!(app.at(begin), (Health::Waits, true, None));
+        app.answers(wrong(), begin);
+        let health = if begin == 60 { Health::Waits } else { Health::Failed };
+        assert_eq!(app.at(begin + 60), (health, true, None));
+        app.answers(Outcome::Right, begin + 60);
+        let soaks = if begin == 60 { Health::Ready(at(120)) } else { Health::Failed };
+        assert_eq!(app.at(begin + 61), (soaks, false, Some(begin + 120)));
+    }
+    // Unless it is right for the whole soak.
+    assert_eq!(app.at(2120), (Health::Waits, true, None));
+    app.answers(Outcome::Right, 2120);
+    assert_eq!(app.at(2121), (Health::Ready(at(2060)), false, None));
+}
+
+#[test]
+fn every_app_is_asked_when_the_soak_of_the_last_one_ends() {
+    let (checks, asked) = (Checks::default(), check(json!({})));
+    let judged = Judged { revision: (2, "team-2"), check: &asked, soak: SignedDuration::from_mins(1) };
+    let judge = |now: i64| {
+        let mut apps = [app("a", 2), AppView { health: Health::Ready(at(50)), ..app("b", 2) }];
+        let (due, next) = checks.judge(("team", "p"), judged, &mut apps, at(now));
+        due.iter().for_each(|question| checks.record(question, Outcome::Right, at(now)));
+        let uids: Vec<_> = due.into_iter().map(|question| question.uid).collect();
+        (uids.concat(), next.map(|next| next.as_second() - READY))
+    };
+    assert_eq!(judge(50), ("ab".to_owned(), None));
+    assert_eq!(judge(50), (String::new(), Some(110)));
+    assert_eq!(judge(110), ("ab".to_owned(), None));
+    assert_eq!(judge(111), (String::new(), None));
+}
+
+#[test]
+fn an_answer_that_nobody_waits_for_is_not_asked_for() {
+    let mut app = Played::new(check(json!({})));
+    app.at(0);
+    let question = app.question.clone().unwrap();
+    assert!(app.checks.awaits(&question));
+    app.check = check(json!({"periodSeconds": 11}));
+    app.at(1);
+    assert!(!app.checks.awaits(&question) && app.checks.awaits(app.question.as_ref().unwrap()));
+    app.checks.forget("p");
+    assert!(!app.checks.awaits(app.question.as_ref().unwrap()));
 }
 
 #[test]
