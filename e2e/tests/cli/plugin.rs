@@ -865,7 +865,7 @@ async fn a_cluster_gets_yesterdays_data_back() {
     let second = second["metadata"]["name"].as_str().unwrap().to_owned();
     let later = |found: Option<&ClientAppRestore>| {
         let ready = conditions::find(&found?.status.as_ref()?.conditions, "Ready")?;
-        ready.message.contains("an older ClientAppRestore of the same object comes first").then_some(())
+        ready.message.contains("another ClientAppRestore of the same object comes first").then_some(())
     };
     tenant.wait_for(&second, "waiting", later).await;
     tenant.kubectl(&["delete", "clientapprestore", &second]).unwrap();

@@ -162,7 +162,7 @@ async fn a_restore_that_fails_leaves_the_app_as_it_was() {
     site.apply("ClientAppRestore", "one", &files("latest")).unwrap();
     says(&site, "one", "ClientApp acme is suspended").await;
     site.apply("ClientAppRestore", "two", &files("latest")).unwrap();
-    says(&site, "two", "an older ClientAppRestore of the same object comes first").await;
+    says(&site, "two", "another ClientAppRestore of the same object comes first").await;
     tenant.patch("acme", json!({"suspend": false})).await.unwrap();
     in_phase(&site, "one", BackupPhase::Completed).await;
     in_phase(&site, "two", BackupPhase::Completed).await;
