@@ -16,8 +16,8 @@ use crate::{
 const PERIOD: i32 = 10;
 /// Default of `failureThreshold`.
 const THRESHOLD: i32 = 12;
-/// How often one that has failed is asked at most: the rollout may stand still for weeks.
-const PERIOD_OF_FAILED: SignedDuration = SignedDuration::from_mins(1);
+/// Limits how long one that has failed is not asked, unless its period is longer.
+const LONGEST_PAUSE: SignedDuration = SignedDuration::from_mins(1);
 
 /// Tells what an answer is about: it says nothing about another revision, another time of being Ready, or another question.
 #[derive(Clone, Debug, PartialEq)]
@@ -185,10 +185,11 @@ impl Checked {
         // One whose answers are right and wrong in turn holds nothing up for ever.
         let is_late = now.duration_since(self.begun) >= soak + PROGRESS_DEADLINE;
         if self.problem.is_some() {
-            let threshold = if is_late { 1 } else { check.failure_threshold.unwrap_or(THRESHOLD) };
-            let has_failed = self.failures >= threshold;
+            let threshold = check.failure_threshold.unwrap_or(THRESHOLD);
+            let has_failed = self.failures >= if is_late { 1 } else { threshold };
             let period = SignedDuration::from_secs(check.period_seconds.unwrap_or(PERIOD).into());
-            let period = if has_failed { period.max(PERIOD_OF_FAILED) } else { period };
+            // The rollout may stand still for weeks.
+            let period = if has_failed { (period * threshold).min(period.max(LONGEST_PAUSE)) } else { period };
             // Of a clock that was set back, the time may be far ahead.
             let again = if at > now { now } else { at + period };
             return (if has_failed { Health::Failed } else { Health::Waits }, Some(again));

@@ -122,7 +122,7 @@ fn an_app_that_is_not_ready_in_between_does_not_begin_anew() {
     (app.is_ready, app.ready_since) = (true, at(9));
     assert_eq!(app.at(9), (Health::Waits, true, None));
     app.answers(wrong(), 10);
-    assert_eq!(app.at(10), (Health::Failed, false, Some(70)));
+    assert_eq!(app.at(10), (Health::Failed, false, Some(30)));
 }
 
 #[test]
