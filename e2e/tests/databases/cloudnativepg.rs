@@ -226,9 +226,10 @@ fn with_bucket() -> Value {
     json!({"provider": "cloudnativepg", "version": "17", "backup": {"schedule": "0 3 * * *", "store": store}})
 }
 
-/// Returns a document as it is stored, with all fields.
+/// Returns a document as it is stored, with all fields, once it is: the status has it before it is made.
 async fn stored(tenant: &Tenant, resource: &str, name: &str) -> Value {
-    serde_json::from_str(&tenant.kubectl(&["get", resource, name, "-o", "json"]).unwrap()).unwrap()
+    let get = async || tenant.kubectl(&["get", resource, name, "-o", "json"]);
+    serde_json::from_str(&until(&format!("{resource} {name} is stored"), get).await).unwrap()
 }
 
 async fn back_up(tenant: &Tenant, name: &str) -> String {
