@@ -119,7 +119,7 @@ pub struct RunArgs {
     #[arg(long, env = "CLIENTAPP_DELETION_BRAKE", default_value_t = 10, value_name = "N")]
     pub deletion_brake: u16,
     /// Loopback address that is asked for the health of every ClientApp, instead of its Service: for a test plane, where the address of a
-    /// Service is nobody's.
+    /// Service leads to no pod.
     #[arg(long, env = "CLIENTAPP_HEALTH_CHECKS_TO", hide = true, value_parser = loopback, value_name = "ADDRESS")]
     pub(crate) health_checks_to: Option<SocketAddr>,
     /// Namespace of the leader election Lease [default: the operator's own]

@@ -91,7 +91,7 @@ pub(super) fn decide(
     if let Some(why) = not_reclaimed.filter(|_| spec.reclaim == Reclaim::Delete)
         && parts.contains(&BackupPart::Database)
     {
-        return Outcome::failed(status, why.to_owned());
+        return Outcome::failed(status, why);
     }
     // What the app has may change meanwhile, and another may have its name.
     let uid_now = observed.subject_uid();
@@ -105,10 +105,7 @@ pub(super) fn decide(
     }
     if let (true, Subject::App(app)) = (spec.quiesce, &observed.subject) {
         if !parts.contains(&BackupPart::Files) {
-            return Outcome::failed(
-                status,
-                "spec.quiesce needs the part Files, by which the app's volumes are known".to_owned(),
-            );
+            return Outcome::failed(status, "spec.quiesce needs the part Files, by which the app's volumes are known");
         }
         let has_begun = recorded.database.is_some() || recorded.files.is_some();
         if has_begun && !quiesce::is_stopped_for(app, &mark(name)) {

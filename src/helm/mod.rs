@@ -93,7 +93,7 @@ pub struct HelmSettings {
     pub grace: Duration,
     /// Limit of a run's private memory, in bytes. An ordinary run needs less than 100 MiB.
     pub memory: u64,
-    /// What a pull needs beyond the source.
+    /// Names the files that a pull needs beyond the source.
     pub credentials: CredentialFiles,
 }
 

@@ -10,7 +10,7 @@
 //! | let them take it | [`registry`] | in memory |
 //!
 //! A ClientApp records the revision that it has in its own status, before helm runs. So a restart of the operator loses turns that
-//! nobody has taken, and what apps have answered, for which they are asked again. At rest, nothing is read, written or asked.
+//! no ClientApp has taken, and what apps have answered, for which they are asked again. At rest, nothing is read, written or asked.
 
 mod app;
 mod health;

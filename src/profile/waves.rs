@@ -269,4 +269,4 @@ fn share(given: &IntOrString, apps: usize) -> usize {
 }
 
 #[cfg(test)]
-mod tests;
+pub(in crate::profile) mod tests;

@@ -58,7 +58,7 @@ async fn installed(tenant: &Tenant, name: &str, version: &str) {
     tenant.ready(name, 1).await;
 }
 
-/// Checks that nobody was told a secret.
+/// Checks that no log, event or object has a secret.
 async fn is_untold(tenant: &Tenant, secret: &str, (operator, shim): (&Operator, &Shim)) {
     let everything = ListParams::default();
     let apps = tenant.api::<ClientApp>().list(&everything).await.unwrap().items;

@@ -1,4 +1,4 @@
-//! What Argo CD and Flux make of the operator's objects: the scripts of `manifests/gitops`, run by the Lua that Argo CD has, and Flux's rules.
+//! Shows what Argo CD and Flux make of the operator's objects: the scripts of `manifests/gitops`, run by the Lua that Argo CD has, and Flux's rules.
 
 use clientapp_crd::conditions::find;
 use clientapp_crd::{ClientApp, ClientAppBackup, ClientAppStatus};

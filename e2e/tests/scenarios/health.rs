@@ -1,5 +1,5 @@
-//! What apps answer decides whether a Profile's revision goes on to the next ones. A server on the loopback interface answers for all of
-//! them: nobody has the addresses of their Services.
+//! Shows that what apps answer decides whether a Profile's revision goes on to the next ones. A server on the loopback interface answers for all of
+//! them: on a plane, the addresses of Services are no pod's.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,7 +1,6 @@
-//! Reads what helm needs to pull charts from a source that is not open to everybody: files of mounted Secrets (effect).
+//! Reads what helm needs to pull charts from a source that demands credentials: files of mounted Secrets (effect).
 
 use std::{
-    fs::{self, File},
     io::{self, Read as _},
     path::{Path, PathBuf},
 };
@@ -9,7 +8,7 @@ use std::{
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::Value;
 
-use super::redact::Redactor;
+use super::{redact::Redactor, workdir};
 use crate::helm::source::ChartSource;
 
 /// The keys of a Secret with credentials: those of Flux's HelmRepositories, and of Kubernetes' own types of Secrets.
@@ -55,7 +54,7 @@ pub(crate) enum InvalidCredentials {
     NoAuth { path: PathBuf, host: String },
 }
 
-/// What helm is given for one pull. It does not implement `Debug`, so that nothing prints the password.
+/// Holds what helm is given for one pull. It does not implement `Debug`, so that nothing prints the password.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub(crate) struct Credentials {
     /// The user name and password of a repository.
@@ -149,17 +148,12 @@ fn absolute(path: &Path) -> Result<PathBuf, InvalidCredentials> {
 /// Reads a file. Returns `None` if there is none.
 fn content(path: &Path) -> Result<Option<Vec<u8>>, InvalidCredentials> {
     let failed = |source| InvalidCredentials::Read { path: path.to_owned(), source };
-    match fs::metadata(path) {
+    let mut file = match workdir::open(path, MAX_FILE) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(failed(error)),
-        // To open a pipe would wait for its writer.
-        Ok(about) if !about.is_file() || about.len() > MAX_FILE => {
-            return Err(InvalidCredentials::Unfit { path: path.to_owned() });
-        }
-        Ok(_) => {}
-    }
+        opened => opened.map_err(failed)?.ok_or_else(|| InvalidCredentials::Unfit { path: path.to_owned() })?,
+    };
     let mut content = Vec::new();
-    File::open(path).and_then(|file| file.take(MAX_FILE).read_to_end(&mut content)).map_err(failed)?;
+    file.read_to_end(&mut content).map_err(failed)?;
     Ok(Some(content))
 }
 

@@ -223,7 +223,7 @@ const TABLE: &[FailureRule] = &[
     (Timeout, None, "Client.Timeout exceeded"),
 ];
 
-/// What helm's message means, if its reader could not know what to do: the text to find, as in [`TABLE`], and a sentence. The first
+/// Says what helm's message means, if its reader could not know what to do: the text to find, as in [`TABLE`], and a sentence. The first
 /// matching row wins.
 const HINTS: &[(&str, &str)] = &[
     ("failed to fetch provenance ", "the chart has no signature, or it cannot be fetched"),

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 const PREFIX: &str = "clientapp-operator-";
 const LOCK: &str = "operator.lock";
-/// What the name of a chart's signature ends with, after that of the chart.
+/// Ends the name of a chart's signature, after that of the chart.
 const PROVENANCE: &str = ".prov";
 
 /// A directory of mode 0700 for kubeconfigs, helm's home directories and pulled charts, removed when dropped.
@@ -62,17 +62,24 @@ fn remove_abandoned(parent: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// Opens a file of another owner; `None`: it is no plain file, or has more bytes than these. No more are read, should it grow.
+pub(super) fn open(path: &Path, most: u64) -> io::Result<Option<impl io::Read + use<>>> {
+    // To open a pipe would wait for its writer.
+    let about = fs::metadata(path)?;
+    if !about.is_file() || about.len() > most {
+        return Ok(None);
+    }
+    File::open(path).map(|file| Some(file.take(most)))
+}
+
 /// Copies a packaged chart, and its signature if there is one, so that what is verified is what is installed. Neither may have more
 /// than `most` bytes.
 pub(in crate::helm) fn copy_signed(chart: &Path, into: &Path, most: u64) -> io::Result<()> {
     let copy = |from: &Path| {
-        // To open a pipe would wait for its writer.
-        let about = fs::metadata(from)?;
-        if !about.is_file() || about.len() > most {
-            return Err(io::Error::other(format!("{} is not a file of at most {most} bytes", from.display())));
-        }
+        let unfit = || io::Error::other(format!("{} is not a file of at most {most} bytes", from.display()));
+        let mut content = open(from, most)?.ok_or_else(unfit)?;
         let mut copy = File::create_new(into.join(from.file_name().unwrap_or_default()))?;
-        io::copy(&mut File::open(from)?.take(most), &mut copy)
+        io::copy(&mut content, &mut copy)
     };
     let mut signature = chart.as_os_str().to_owned();
     signature.push(PROVENANCE);

@@ -47,7 +47,7 @@ pub(in crate::profile) fn service(app: &ClientApp, chart: &str) -> Result<String
 }
 
 /// Returns the address of a Service inside the cluster. Only one that Kubernetes itself sends on to pods of the Service's namespace is
-/// asked: with another, whoever may write Services could let the operator ask any host.
+/// asked: with another, a user who may write Services could let the operator ask any host.
 ///
 /// # Errors
 /// It has none.

@@ -26,7 +26,7 @@ const WITHIN: Duration = Duration::from_secs(5);
 const LIMIT: usize = 64 << 10;
 
 /// Asks an app with this hostname through this Service of its namespace. `instead`: the address that is asked on a plane whose Services
-/// have addresses of nobody.
+/// have addresses that lead to no pod.
 pub(in crate::profile) async fn ask(
     client: &Client,
     (app, hostname, service): (&Key, &str, &str),

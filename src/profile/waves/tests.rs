@@ -10,7 +10,7 @@ fn at(seconds: i64) -> Timestamp {
 }
 
 /// An app `name` with a revision, that is Ready since a while.
-fn app(name: &str, revision: i64) -> AppView {
+pub(in crate::profile) fn app(name: &str, revision: i64) -> AppView {
     AppView {
         key: Key::new("ns", name),
         uid: name.to_owned(),

@@ -1,4 +1,7 @@
-use std::os::unix::fs::symlink;
+use std::{
+    fs::{self, File},
+    os::unix::fs::symlink,
+};
 
 use tempfile::TempDir;
 

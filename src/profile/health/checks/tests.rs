@@ -1,6 +1,7 @@
 use serde_json::{Value, json};
 
 use super::*;
+use crate::profile::waves;
 
 const READY: i64 = 1_000_000;
 
@@ -15,15 +16,7 @@ fn check(given: Value) -> Arc<HealthCheck> {
 }
 
 fn app(name: &str, revision: i64) -> AppView {
-    AppView {
-        key: Key::new("ns", name),
-        uid: name.to_owned(),
-        revision: Some(revision),
-        is_canary: false,
-        is_out: false,
-        health: Health::Ready(at(0)),
-        unhealthy: None,
-    }
+    AppView { health: Health::Ready(at(0)), ..waves::tests::app(name, revision) }
 }
 
 /// One app, of a Profile whose soak is a minute.
