@@ -58,7 +58,7 @@ pub use postgresql::{
 pub use profile::{
     BoundRevision, ExpectedJson, HealthCheck, PodSecurity, Profile, ProfileApp, ProfileDefaults, ProfileHelm,
     ProfileNamespace, ProfilePersistence, ProfileResources, ProfileRollout, ProfileSpec, ProfileStatus, RolloutStatus,
-    UnhealthyApp,
+    RolloutWindow, UnhealthyApp,
 };
 pub use quantity::Amount;
 pub use reason::Reason;

@@ -90,6 +90,10 @@ pub struct ProfileRollout {
     #[x_kube(validation = Rule::new("self.matches('^([0-9]+(h|m|s))+$') && duration(self) <= duration('168h')").message("must be a duration such as 10m, at most 168h"))]
     pub soak: Option<String>,
 
+    /// When ClientApps may get a revision. Absent: at any time. One that has begun to get it goes on when the window closes, and the way back to
+    /// an earlier revision waits for no window.
+    pub window: Option<RolloutWindow>,
+
     /// The number of ClientApps that have to fail with the revision for the rollout to stop. It goes on once fewer have failed. Absent: 1.
     #[schemars(range(min = 1))]
     pub stop_at_failures: Option<i32>,
@@ -106,6 +110,27 @@ pub struct ProfileRollout {
     /// A request that the operator makes to each ClientApp with the revision, before a further wave begins: once it is Ready, and once more when its
     /// soak ends. Absent: Ready is enough.
     pub health: Option<HealthCheck>,
+}
+
+/// A window of time that opens again and again.
+#[skip_serializing_none]
+#[derive(KubeSchema, Clone, Debug, Default, Deserialize, Serialize, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct RolloutWindow {
+    /// When it opens, in cron notation, such as `0 22 * * 1-4`.
+    #[schemars(length(max = 256))]
+    #[x_kube(validation = Rule::new(super::schedule::CRON).message("must be five fields in cron's notation such as '0 22 * * 1-4', or @daily"))]
+    pub schedule: String,
+
+    /// How long it is open, such as `4h`.
+    #[schemars(length(max = 16))]
+    #[x_kube(validation = Rule::new("self.matches('^([0-9]+(h|m|s))+$') && duration(self) >= duration('1m') && duration(self) <= duration('168h')").message("must be a duration such as 4h, from 1m to 168h"))]
+    pub duration: String,
+
+    /// Time zone of `schedule`, such as `Europe/Berlin`. Absent: UTC.
+    #[schemars(length(max = 64))]
+    #[x_kube(validation = Rule::new("self.matches('^[A-Z][-+_A-Za-z0-9/]*$') && self != 'Local' && timestamp(0).getHours(self) >= 0").message("must be the name of a time zone such as Europe/Berlin"))]
+    pub time_zone: Option<String>,
 }
 
 /// A request over HTTP to the Service of a ClientApp, with its hostname as `Host`. The answer must have a status of 200 to 299; no redirect is

@@ -1,4 +1,4 @@
-//! Tells when something periodic is due, in UTC. **Pure.**
+//! Tells when something periodic is due. **Pure.**
 
 use std::time::Duration;
 
@@ -29,9 +29,13 @@ impl Schedule {
         parser.build().parse(&fields).map(Schedule).map_err(|error| format!("{text} is no schedule: {error}"))
     }
 
-    /// Returns the first time after this one at which it is due; `None`: it never is, such as on the 31st of February.
     fn after(&self, time: Timestamp) -> Option<Timestamp> {
-        let next = self.0.find_next_occurrence(&time.to_zoned(TimeZone::UTC), false);
+        self.after_in(&TimeZone::UTC, time)
+    }
+
+    /// Returns the first time after this one at which it is due; `None`: it never is, such as on the 31st of February.
+    pub(crate) fn after_in(&self, zone: &TimeZone, time: Timestamp) -> Option<Timestamp> {
+        let next = self.0.find_next_occurrence(&time.to_zoned(zone.clone()), false);
         next.ok().map(|next| next.timestamp())
     }
 }

@@ -18,6 +18,7 @@ mod registry;
 mod revision;
 mod status;
 mod waves;
+mod window;
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -35,6 +36,7 @@ use self::{
     health::{Checks, Judged, Outcome, Question},
     registry::Turns,
     waves::{AppView, Decision, Rollout, Wait},
+    window::Window,
 };
 pub(crate) use self::{
     registry::{Found, Profiles},
@@ -206,6 +208,10 @@ async fn reconcile(ctx: &ProfileContext, profile: &Reconciling<'_>) -> Result<Ac
         Ok(canaries) => canaries,
         Err(problem) => return ctx.refuse(profile, problem).await,
     };
+    let window = match Window::at(now, rollout.window.as_ref()) {
+        Ok(window) => window,
+        Err(problem) => return ctx.refuse(profile, problem).await,
+    };
     let revisions = ctx.with_newest(profile, &revision::content(spec, &ctx.config.base_values)).await?;
     let newest = revisions.last().map_or(1, |revision| revision.number);
     let named = |number: i64| revisions.iter().find(|revision| revision.number == number);
@@ -231,7 +237,8 @@ async fn reconcile(ctx: &ProfileContext, profile: &Reconciling<'_>) -> Result<Ac
     let none = BTreeSet::new();
     let permitted = if turns.target == target_revision.name { &turns.permitted } else { &none };
     let current = recorded_current.filter(|number| named(*number).is_some()).unwrap_or(target);
-    let decide = |apps: &[AppView]| waves::decide(&Rollout { current, target, spec: &rollout, apps, permitted }, now);
+    let decide =
+        |apps: &[AppView]| waves::decide(&Rollout { current, target, spec: &rollout, apps, permitted, window }, now);
     let mut decision = decide(&apps);
     let mut next_check = None;
     match &rollout.health {
@@ -263,17 +270,17 @@ async fn reconcile(ctx: &ProfileContext, profile: &Reconciling<'_>) -> Result<Ac
         [current, target].contains(&number) || apps.iter().any(|app| app.revision == Some(number))
     })
     .await?;
-    Ok(look_again(&decision, next_check, now))
+    Ok(look_again(&decision, next_check.into_iter().chain(window.changes()).min(), now))
 }
 
-/// Returns when a wave may begin without any change, or an app is to be asked.
-fn look_again(decision: &Decision, next_check: Option<Timestamp>, now: Timestamp) -> Action {
+/// Returns when a wave may begin without any change. `next`: when an app is to be asked, or the window changes.
+fn look_again(decision: &Decision, next: Option<Timestamp>, now: Timestamp) -> Action {
     let after = |until: Timestamp| until.duration_since(now).unsigned_abs() + Duration::from_millis(10);
-    let next_check = next_check.map_or(Duration::MAX, after);
+    let next = next.map_or(Duration::MAX, after);
     match decision.wait {
-        Wait::Soak(until) => Action::requeue(after(until).min(next_check)),
+        Wait::Soak(until) => Action::requeue(after(until).min(next)),
         // In case a watch has lost a change; this takes no request.
-        _ if decision.rollout.is_some() => Action::requeue(Duration::from_secs(60).min(next_check)),
+        _ if decision.rollout.is_some() => Action::requeue(Duration::from_secs(60).min(next)),
         _ => Action::await_change(),
     }
 }

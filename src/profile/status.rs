@@ -78,6 +78,10 @@ fn ready(target: i64, apps: usize, decision: &Decision) -> Verdict {
             Reason::RollingOut,
             format!("{progress}: the next wave begins at {}", until.strftime("%Y-%m-%dT%H:%M:%SZ")),
         ),
+        Wait::Closed(until) => Verdict::no(
+            Reason::RollingOut,
+            format!("{progress}: spec.rollout.window opens at {}", until.strftime("%Y-%m-%dT%H:%M:%SZ")),
+        ),
         Wait::Unavailable(count) => Verdict::no(
             Reason::RollingOut,
             format!("{progress}: {count} are not Ready, as many as spec.rollout.maxUnavailable allows"),
@@ -146,6 +150,13 @@ mod tests {
                 ": 2 are not Ready with it yet, such as ns/beta",
             ),
             (Some(&rollout), Wait::Soak(now), "RollingOut", ["True", "False"], "begins at 1970-01-01T00:00:00Z"),
+            (
+                Some(&rollout),
+                Wait::Closed(now),
+                "RollingOut",
+                ["True", "False"],
+                "spec.rollout.window opens at 1970-01-01T00:00:00Z",
+            ),
             (Some(&rollout), Wait::Unavailable(3), "RollingOut", ["True", "False"], "spec.rollout.maxUnavailable"),
             (Some(&rollout), Wait::Paused, "RolloutPaused", ["True", "False"], "spec.rollout.paused is true"),
             (

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
+use super::window::Window;
 use crate::{
     crd::{ProfileRollout, RolloutStatus, UnhealthyApp, duration},
     platform::key::Key,
@@ -61,6 +62,7 @@ pub(super) struct Rollout<'a> {
     pub(super) apps: &'a [AppView],
     /// uids of the apps that may take the target and have not yet.
     pub(super) permitted: &'a BTreeSet<String>,
+    pub(super) window: Window,
 }
 
 /// Says why no further app gets the revision now.
@@ -77,6 +79,8 @@ pub(super) enum Wait {
     Soak(Timestamp),
     /// As many apps as may be are not Ready.
     Unavailable(usize),
+    /// The window opens then.
+    Closed(Timestamp),
 }
 
 /// Tells what follows.
@@ -97,9 +101,9 @@ pub(super) struct Decision {
 /// enough of them stop the rollout. First come the canaries, then apps that an
 /// earlier rollout has moved, then those that are Ready, by name. Apps that were not Ready before come after the last wave, because they
 /// say nothing about the revision, and those that do not count after them. The way back to the current revision, or an earlier one, is
-/// a single wave.
+/// a single wave, and waits for no window.
 pub(super) fn decide(rollout: &Rollout<'_>, now: Timestamp) -> Decision {
-    let Rollout { current, target, spec, apps, permitted } = *rollout;
+    let Rollout { current, target, spec, apps, permitted, window } = *rollout;
     let has = |app: &AppView| app.revision.unwrap_or(current) == target;
     let is_back = target <= current;
     let (out, counted): (Vec<_>, Vec<_>) = apps.iter().partition(|app| app.is_out);
@@ -138,8 +142,13 @@ pub(super) fn decide(rollout: &Rollout<'_>, now: Timestamp) -> Decision {
     let stops_at = usize::try_from(spec.stop_at_failures.unwrap_or(1)).unwrap_or(1).max(1);
     // Apps that were not Ready before may fail with it as well.
     let is_stopped = failed.len() >= stops_at && !is_back && !in_waves.is_empty();
-    if spec.paused || is_stopped {
-        let wait = if is_stopped { Wait::Stopped(failed.len()) } else { Wait::Paused };
+    let held = match window {
+        _ if is_stopped => Some(Wait::Stopped(failed.len())),
+        _ if spec.paused => Some(Wait::Paused),
+        Window::Closed(until) if !is_back => Some(Wait::Closed(until)),
+        _ => None,
+    };
+    if let Some(wait) = held {
         return Decision { permitted: BTreeSet::new(), updated, rollout: Some(progress(wave)), wait };
     }
     let (wave, gate) = match gate(&moved, awaited.len(), soak(spec), now) {

@@ -141,7 +141,13 @@ async fn a_change_goes_from_wave_to_wave_stops_and_is_undone() {
     )
     .await;
     reported(&tenant, "waves", "False", "RolloutPaused", "revision 3 has reached 0 of 5").await;
-    patch(&tenant, "waves", json!({"rollout": {"paused": false}})).await;
+    let leap_day = json!({"schedule": "0 0 29 2 *", "duration": "1m", "timeZone": "Europe/Berlin"});
+    patch(&tenant, "waves", json!({"rollout": {"paused": false, "window": leap_day}})).await;
+    reported(&tenant, "waves", "False", "RollingOut", "reached 0 of 5").await;
+    reported(&tenant, "waves", "False", "RollingOut", "spec.rollout.window opens at 20").await;
+    patch(&tenant, "waves", json!({"rollout": {"window": {"schedule": "0 0 31 2 *"}}})).await;
+    reported(&tenant, "waves", "False", "ProfileInvalid", "so it never opens").await;
+    patch(&tenant, "waves", json!({"rollout": {"window": {"schedule": "* * * * *"}}})).await;
     reported(&tenant, "waves", "True", "RolledOut", "revision 3").await;
     for name in ["a", "b", "c", "d", "e"] {
         assert_eq!(revision(&tenant, name).await, Some(3), "{name}");
@@ -171,6 +177,19 @@ async fn old_revisions_go_and_those_in_use_stay() {
     })
     .await;
     assert_eq!(revision(&tenant, "stays").await, Some(1));
+}
+
+/// Mistakes in `spec.rollout.window`, and what is said about them.
+fn of_window() -> Vec<(Value, &'static str)> {
+    const ZONE: &str = "must be the name of a time zone such as Europe/Berlin";
+    const DURATION: &str = "must be a duration such as 4h, from 1m to 168h";
+    let zones = ["Europe/Berlim", "Local", "", "+01:00", "../UTC"].map(|zone| (json!({"timeZone": zone}), ZONE));
+    let durations = ["59s", "169h", "4 hours"].map(|duration| (json!({"duration": duration}), DURATION));
+    let schedules = ["0 99 * * *", "soon"];
+    let schedules = schedules.map(|schedule| (json!({"schedule": schedule}), "must be five fields in cron's notation"));
+    let window = |change| json!({"rollout": {"window": with(json!({"schedule": "@daily", "duration": "4h"}), change)}});
+    let rows = zones.into_iter().chain(durations).chain(schedules);
+    rows.map(|(change, sentence)| (window(change), sentence)).collect()
 }
 
 /// Mistakes in `spec.rollout.health`, and what is said about them.
@@ -219,7 +238,7 @@ async fn kubectl_is_told_what_a_profile_may_not_say() {
         (json!({"rollout": {"soak": "a while"}}), "must be a duration such as 10m"),
         (json!({"rollout": {"stopAtFailures": 0}}), "spec.rollout.stopAtFailures"),
     ];
-    for (spec, sentence) in rows.into_iter().chain(of_health()) {
+    for (spec, sentence) in rows.into_iter().chain(of_health()).chain(of_window()) {
         let profile = serde_json::from_value(json!({"metadata": {"name": "wrong"}, "spec": spec})).unwrap();
         let refusal = profiles.create(&PostParams::default(), &profile).await.unwrap_err().to_string();
         assert!(refusal.contains(sentence), "{spec}: {refusal}");

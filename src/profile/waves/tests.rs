@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 use super::*;
 
 const NOW: i64 = 1_000_000;
+const OPEN: Window = Window::Open(None);
 
 fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(seconds).unwrap()
@@ -32,7 +33,7 @@ fn spec(spec: Value) -> ProfileRollout {
 
 fn decided(apps: &[AppView], given: Value, permitted: &[&str]) -> Decision {
     let permitted = permitted.iter().map(|uid| (*uid).to_owned()).collect();
-    decide(&Rollout { current: 1, target: 2, spec: &spec(given), apps, permitted: &permitted }, at(NOW))
+    decide(&Rollout { current: 1, target: 2, spec: &spec(given), apps, permitted: &permitted, window: OPEN }, at(NOW))
 }
 
 /// The apps whose turn it is, and what the others wait for.
@@ -139,7 +140,14 @@ fn a_new_app_has_the_current_revision_and_is_moved_in_its_turn() {
     apps[2].revision = None;
     assert_eq!(next(&apps, json!({"waves": [2]})).0, ["a02"]);
     let decision = decide(
-        &Rollout { current: 2, target: 2, spec: &spec(json!({})), apps: &apps, permitted: &BTreeSet::new() },
+        &Rollout {
+            current: 2,
+            target: 2,
+            spec: &spec(json!({})),
+            apps: &apps,
+            permitted: &BTreeSet::new(),
+            window: OPEN,
+        },
         at(NOW),
     );
     assert_eq!((decision.rollout, decision.updated), (None, 3));
@@ -183,7 +191,8 @@ fn the_way_back_is_one_wave_with_the_broken_first() {
     let back = |apps: &[AppView], current: i64, given: Value| {
         let spec = spec(given);
         let none = BTreeSet::new();
-        let decision = decide(&Rollout { current, target: 1, spec: &spec, apps, permitted: &none }, at(NOW));
+        let window = Window::Closed(at(NOW + 60));
+        let decision = decide(&Rollout { current, target: 1, spec: &spec, apps, permitted: &none, window }, at(NOW));
         (decision.permitted.into_iter().collect::<Vec<_>>(), decision.wait)
     };
     // In the middle of a rollout, and after it; others are in trouble for reasons of their own.
@@ -201,6 +210,29 @@ fn the_way_back_is_one_wave_with_the_broken_first() {
     // The broken one makes nothing worse.
     assert_eq!(back(&fleet, 2, json!({"maxUnavailable": 1})).0, ["a01"]);
     assert_eq!(back(&fleet, 2, json!({"paused": true})), (vec![], Wait::Paused));
+}
+
+#[test]
+fn while_the_window_is_closed_no_other_app_gets_the_revision() {
+    let window = Window::Closed(at(NOW + 60));
+    let decision = |apps: &[AppView], given: Value| {
+        let permitted = BTreeSet::from(["a01".to_owned()]);
+        let rollout = Rollout { current: 1, target: 2, spec: &spec(given), apps, permitted: &permitted, window };
+        decide(&rollout, at(NOW))
+    };
+    let mut fleet = apps(20, 1);
+    for (given, wait) in [
+        (json!({}), Wait::Closed(at(NOW + 60))),
+        (json!({"waves": [5]}), Wait::Closed(at(NOW + 60))),
+        (json!({"paused": true}), Wait::Paused),
+    ] {
+        let decision = decision(&fleet, given);
+        assert_eq!((decision.permitted.len(), decision.wait, decision.updated), (0, wait, 1));
+    }
+    fleet[0].health = Health::Failed;
+    assert_eq!(decision(&fleet, json!({})).wait, Wait::Stopped(1));
+    // Nothing is held once all have it.
+    assert_eq!(decision(&apps(20, 20), json!({})).rollout, None);
 }
 
 #[test]
@@ -242,7 +274,7 @@ proptest! {
         let given = spec(json!({"waves": [1, 3, "40%"], "soak": "60s", "stopAtFailures": 2}));
         let (mut fleet, mut permitted, mut now) = (apps(20, 0), BTreeSet::new(), NOW);
         let decided = |fleet: &[AppView], permitted: &BTreeSet<String>, now| {
-            decide(&Rollout { current: 1, target: 2, spec: &given, apps: fleet, permitted }, at(now))
+            decide(&Rollout { current: 1, target: 2, spec: &given, apps: fleet, permitted, window: OPEN }, at(now))
         };
         for (number, (seconds, change)) in changes.into_iter().enumerate() {
             now += seconds;
