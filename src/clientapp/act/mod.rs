@@ -25,6 +25,7 @@ use super::{
     observe::{sources, uncached},
     observed::types::{FormerDatabase, Observed},
     spec::{
+        credentials::Readable,
         database::{DatabasePart, DesiredObject, PartCache, SeenPart},
         desired::Desired,
         secrets,
@@ -118,7 +119,9 @@ async fn create(ctx: &Ctx, app: &App<'_>, secret: Secret) -> Result<(), Error> {
     let made = create_if_absent(&api, None, &secret).await;
     if let Some(made) = made.map_err(Error::api(format!("create Secret {}/{name}", key.namespace)))? {
         ctx.memory.recently_created.record(key, app.uid(), DataKind::Secret.owned(&made.metadata));
-        sources::remember(ctx, &Key::new(&key.namespace, name), made).await?;
+        if let Ok(object) = app.object() {
+            sources::remember(ctx, key, &Readable::new(object, &ctx.config), made).await?;
+        }
     }
     Ok(())
 }

@@ -1,7 +1,10 @@
 //! Holds what the operator remembers between reconciles. All of it may be lost at any time: it only saves work, and decisions that
 //! depend on it alone keep data.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
 use kube::api::ApiResource;
 use parking_lot::Mutex;
@@ -13,7 +16,7 @@ use crate::{
             repair_backoff::Repairs,
         },
         spec::{
-            credentials::Contents,
+            credentials::KnownSecret,
             values_from::{SourceVersions, Sources},
         },
     },
@@ -26,6 +29,8 @@ use crate::{
 /// Holds what is remembered of one app. What is said of a revision, a Secret or a uid names it, so that a successor does not use it.
 #[derive(Default)]
 pub(crate) struct PerApp {
+    /// What was read of the Secrets with its credentials, by name.
+    pub secrets: BTreeMap<String, KnownSecret>,
     /// The certificate in one version of the app's Secret.
     pub certificate: Option<(String, certificate::Read)>,
     /// The apps that it waits for.
@@ -61,8 +66,6 @@ pub(crate) struct PerApp {
 #[derive(Default)]
 pub(crate) struct Memory {
     apps: Mutex<HashMap<Key, PerApp>>,
-    /// Holds what one version of a Secret contains.
-    pub contents: Memo<Key, (String, Contents)>,
     /// Held while a revision is unpacked.
     pub decode_lock: FairLock,
     /// The resource of a kind, by `apiVersion kind`; `None`: not namespaced.

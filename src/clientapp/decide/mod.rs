@@ -66,6 +66,12 @@ pub(crate) fn decide(desired: &Desired, observed: &Observed, config: &Config, no
         release: release::state(desired, observed, now),
     };
     let mut plan = answered(&case);
+    let is_about_to_end = observed.run.busy.as_ref().is_some_and(|busy| busy.until.is_some());
+    if !desired.suspend && !is_about_to_end {
+        // Not watched, whatever the plan waits for.
+        plan.also_requeue_at(observed.requeue_at);
+        plan.also_requeue_at(release::next_pod_check(observed, now));
+    }
     plan.steps.extend(stuck_pods(&case, &plan));
     while_testing(&case, plan)
 }

@@ -4,7 +4,7 @@ use super::{
     approval, database, dependencies, drift, helm_tests,
     plan::Step,
     question::{Answer, Case, Question},
-    release::{self, DueUpgrade},
+    release::DueUpgrade,
     remediation::{self, Remediation},
     retained, secrets,
     upgrade::{self, Before},
@@ -61,7 +61,7 @@ pub(crate) const QUESTIONS: [Question; 23] = [
 
 /// Waits for a running helm: one at a time works on a release, and its end triggers the next reconcile. Only a suspension does
 /// not wait for it; a deletion is handled by the teardown.
-fn helm_at_work(Case { desired, observed, now, .. }: &Case<'_>) -> Answer {
+fn helm_at_work(Case { desired, observed, .. }: &Case<'_>) -> Answer {
     let Some(Busy { digest, sentence, until }) = &observed.run.busy else { return Answer::go() };
     if desired.suspend {
         let message = "spec.suspend is true: helm is being stopped, and nothing else is changed until it is false";
@@ -73,8 +73,7 @@ fn helm_at_work(Case { desired, observed, now, .. }: &Case<'_>) -> Answer {
     }
     let is_outdated = digest.as_ref().is_some_and(|digest| *digest != desired.target().digest);
     let then = if is_outdated { "; the spec has changed since, and helm runs again after that" } else { "" };
-    let hold = Hold::new(Reason::Upgrading, format!("{sentence}{then}"));
-    Answer::hold(hold).requeue_at(release::next_pod_check(observed, *now))
+    Answer::hold(Hold::new(Reason::Upgrading, format!("{sentence}{then}")))
 }
 
 fn suspended(Case { desired, .. }: &Case<'_>) -> Answer {
@@ -171,13 +170,11 @@ fn remediation(Case { desired, observed, now, .. }: &Case<'_>) -> Answer {
 }
 
 fn release(case: &Case<'_>) -> Answer {
-    let requeue_at = release::next_pod_check(case.observed, case.now).into_iter().chain(case.observed.requeue_at).min();
     let stale_lock = case.release.upgrade().and_then(|upgrade| upgrade.unlock.clone());
     match wait::of_others(case).or_else(|| wait::hook(case)) {
         Some(hold) => Answer::hold(hold),
         None => Answer::from(wait::attempts(case)).after(stale_lock),
     }
-    .requeue_at(requeue_at)
 }
 
 /// Repairs drift unless an upgrade is due: helm recreates missing objects itself.

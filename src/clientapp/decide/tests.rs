@@ -1229,10 +1229,30 @@ fn missing_objects_are_recreated() {
             .map(|binding| deployer::DeployerObject { matches: false, ..binding });
     };
     row("without its account", none(), unbound, "hold Released/DeployerNotOurs!");
+}
 
-    let (desired, mut observed) = (want(&none()), settled(&want(&none())));
-    observed.requeue_at = Some(now() + SignedDuration::from_secs(3));
-    assert_eq!(decide(&desired, &observed, &config(), now()).requeue_at, observed.requeue_at);
+#[test]
+fn what_is_not_watched_is_looked_at_whatever_the_plan_waits_for() {
+    let in_seconds = |seconds: i64| Some(now() + SignedDuration::from_secs(seconds));
+    let absent = |w: &mut Observed| w.prerequisites.admin_secret = SecretView::Absent;
+    let taken = |w: &mut Observed| w.prerequisites.hostname_holder = Some(Key::new("ns", "other"));
+    let rows: [(Value, &dyn Fn(&mut Observed), _, _); 4] = [
+        (none(), &|_| {}, "", [3, 10]),
+        (json!({"adminSecret": "mine"}), &absent, "hold Released/AdminSecretMissing!", [3, 10]),
+        (none(), &taken, "hold Released/HostnameConflict!", [3, 10]),
+        (json!({"suspend": true}), &|_| {}, "hold Reconciling/Suspended", [0, 0]),
+    ];
+    for (spec, change, expected, [edits, pods]) in rows {
+        let desired = want(&spec);
+        let mut observed = settled(&desired);
+        change(&mut observed);
+        for (requeue_at, waiting, seconds) in [(in_seconds(3), None, edits), (None, Some("x".to_owned()), pods)] {
+            (observed.requeue_at, observed.objects.workloads[0].waiting) = (requeue_at, waiting);
+            let plan = decide(&desired, &observed, &config(), now());
+            let expected = (expected.to_owned(), in_seconds(seconds).filter(|_| seconds > 0));
+            assert_eq!((brief(&plan), plan.requeue_at), expected);
+        }
+    }
 }
 
 /// Only what does not run is deleted, and only while nothing else changes its StatefulSet.

@@ -6,7 +6,7 @@ use kube::api::{ApiResource, ListParams, TypeMeta};
 use super::{secrets, uncached};
 use crate::{
     clientapp::{
-        context::Ctx,
+        context::{App, Ctx},
         error::Error,
         observed::{
             owned,
@@ -30,15 +30,15 @@ use crate::{
 
 pub(super) async fn view(
     ctx: &Ctx,
+    app: &App<'_>,
     desired: &Desired,
-    uid: &str,
     recorded: &ClientAppStatus,
     now: Timestamp,
 ) -> Result<DatabaseView, Error> {
     let key = &desired.key;
     let Some(DesiredDatabase { address, object }) = &desired.database else { return Ok(DatabaseView::default()) };
     // The user names this Secret, so its owner does not matter.
-    let secret = secrets::keys(ctx, &Key::new(&key.namespace, &address.secret)).await?;
+    let secret = secrets::keys(ctx, app, &Key::new(&key.namespace, &address.secret)).await?;
     let Some(object) = object else { return Ok(DatabaseView { secret, ..DatabaseView::default() }) };
     let DesiredObject { provider, name, .. } = object;
     let DatabaseCaches { objects, endpoints, warnings, parts, backups: _ } = ctx.watches.of(*provider);
@@ -55,7 +55,7 @@ pub(super) async fn view(
     let scheduled = scheduled(ctx, key, object, found.as_ref());
     Ok(DatabaseView {
         kind: objects.availability(),
-        app_uid: uid.to_owned(),
+        app_uid: app.uid().to_owned(),
         recorded_uid: owned::uid(&recorded.owned, provider.kind(), name).map(str::to_owned),
         pods: pods(ctx, desired, object, found.as_ref().map(|found| (found, reachable)), (recorded, now)).await,
         object: found,

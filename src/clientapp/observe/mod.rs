@@ -187,7 +187,7 @@ async fn prerequisites(
         },
         admin_secret,
         redis_secret,
-        database: database::view(ctx, desired, uid, recorded, now).await?,
+        database: database::view(ctx, app, desired, recorded, now).await?,
         deployer: ctx.watches.deployer(&key.namespace),
         retained: retained::find(ctx, desired, uid, recorded).await?,
         dependencies: dependencies::unready(ctx, desired, release.as_ref()).await,

@@ -14,6 +14,7 @@ use crate::{
             types::{Observed, SecretView},
         },
         spec::{
+            credentials::KnownSecret,
             desired::{Desired, SecretSource},
             secrets::SMTP,
         },
@@ -34,8 +35,8 @@ pub(super) async fn admin(
     match &desired.secrets.admin {
         SecretSource::Generated(name) => {
             let (view, secret) = (generated_admin(ctx, app, name, observed).await?, Key::new(&key.namespace, name));
-            match (with_keys(ctx, view, &secret).await?, &*desired.secrets.more_admin_keys) {
-                (SecretView::Own { uid, .. }, [_, ..]) => Ok(match keys(ctx, &secret).await? {
+            match (with_keys(ctx, app, view, &secret).await?, &*desired.secrets.more_admin_keys) {
+                (SecretView::Own { uid, .. }, [_, ..]) => Ok(match keys(ctx, app, &secret).await? {
                     SecretView::Present { keys } => SecretView::Own { uid, keys },
                     view => view,
                 }),
@@ -43,14 +44,14 @@ pub(super) async fn admin(
             }
         }
         // The user names this Secret, so its owner does not matter.
-        SecretSource::Given(name) => keys(ctx, &Key::new(&key.namespace, name)).await,
+        SecretSource::Given(name) => keys(ctx, app, &Key::new(&key.namespace, name)).await,
     }
 }
 
 /// Returns the generated Secret with the Redis password.
 pub(super) async fn redis(ctx: &Ctx, app: &App<'_>) -> Result<SecretView, Error> {
     let secret = Key::new(&app.key.namespace, app.key.redis_secret());
-    with_keys(ctx, own_secret(ctx.watches.secrets.get(&secret), app), &secret).await
+    with_keys(ctx, app, own_secret(ctx.watches.secrets.get(&secret), app), &secret).await
 }
 
 /// Returns the generated administrator credentials. If they are in use and the watch does not show them, the API server is
@@ -86,17 +87,17 @@ fn own_secret(found: Option<SecretMeta>, app: &App<'_>) -> SecretView {
 }
 
 /// Reads the keys of a Secret under a generated name, if a user created it: in place of a lost one, or from the beginning.
-async fn with_keys(ctx: &Ctx, view: SecretView, secret: &Key) -> Result<SecretView, Error> {
+async fn with_keys(ctx: &Ctx, app: &App<'_>, view: SecretView, secret: &Key) -> Result<SecretView, Error> {
     match view {
-        SecretView::Present { .. } => keys(ctx, secret).await,
+        SecretView::Present { .. } => keys(ctx, app, secret).await,
         view => Ok(view),
     }
 }
 
 /// Returns a Secret that a user or a database's operator writes: which of its keys have a value.
-pub(super) async fn keys(ctx: &Ctx, secret: &Key) -> Result<SecretView, Error> {
-    Ok(match sources::contents(ctx, secret).await? {
-        Some((_, contents)) => {
+pub(super) async fn keys(ctx: &Ctx, app: &App<'_>, secret: &Key) -> Result<SecretView, Error> {
+    Ok(match sources::contents(ctx, app, secret).await? {
+        Some(KnownSecret { contents, .. }) => {
             let has_value =
                 |(key, digest): &(&String, &String)| !digest.is_empty() || SMTP[1..].contains(&key.as_str());
             SecretView::Present { keys: contents.iter().filter(has_value).map(|(key, _)| key.clone()).collect() }

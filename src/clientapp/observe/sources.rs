@@ -19,7 +19,7 @@ use crate::{
         hold::Hold,
         observed::certificate::{self, Certificate, TLS_CERTIFICATE, TLS_KEY},
         spec::{
-            credentials::{Contents, digests, of_keys, used},
+            credentials::{KnownSecret, Readable, of_keys, used},
             desired,
             values_from::{SourceVersions, Sources, ValuesSource, denied, merge},
         },
@@ -92,11 +92,11 @@ pub(crate) async fn credentials(ctx: &Ctx, app: &App<'_>) -> Result<Vec<Credenti
         let seen = ctx.watches.secrets.get(&name).filter(|seen| !seen.deleting);
         let is_new =
             seen.is_some_and(|seen| recorded.is_none_or(|known| known.resource_version != seen.resource_version));
-        let read = if is_new { contents(ctx, &name).await? } else { None };
+        let read = if is_new { contents(ctx, app, &name).await? } else { None };
         found.extend(match read {
-            Some((resource_version, contents)) => {
+            Some(KnownSecret { version, contents, .. }) => {
                 let digest = of_keys(&contents, &keys);
-                Some(Credentials { secret, keys, resource_version, digest })
+                Some(Credentials { secret, keys, resource_version: version, digest })
             }
             None => recorded.cloned(),
         });
@@ -104,27 +104,29 @@ pub(crate) async fn credentials(ctx: &Ctx, app: &App<'_>) -> Result<Vec<Credenti
     Ok(found)
 }
 
-/// Returns what a Secret contains, and its version. It is read once for each version, and the values are dropped at once.
-pub(crate) async fn contents(ctx: &Ctx, secret: &Key) -> Result<Option<(String, Contents)>, Error> {
-    let Some(seen) = ctx.watches.secrets.get(secret) else { return Ok(None) };
-    if let Some(known) = ctx.memory.contents.get(secret).filter(|(version, _)| *version == seen.resource_version) {
+/// Returns what the app reads of a Secret in its namespace. It is read once for each version, and the values are dropped at once.
+pub(crate) async fn contents(ctx: &Ctx, app: &App<'_>, secret: &Key) -> Result<Option<KnownSecret>, Error> {
+    let (Some(seen), Ok(object)) = (ctx.watches.secrets.get(secret), app.object()) else { return Ok(None) };
+    let readable = Readable::new(object, &ctx.config);
+    let known = ctx.memory.read(app.key, |app| app.secrets.get(&secret.name).cloned());
+    if let Some(known) = known.filter(|known| readable.is_read(known, &seen.resource_version)) {
         return Ok(Some(known));
     }
     let api: Api<Secret> = Api::namespaced(ctx.client.clone(), &secret.namespace);
     let found = api.get_opt(&secret.name).await.map_err(Error::api(format!("read the keys of Secret {secret}")))?;
     match found {
-        Some(found) => Ok(Some(remember(ctx, secret, found).await?)),
+        Some(found) => Ok(Some(remember(ctx, app.key, &readable, found).await?)),
         None => Ok(None),
     }
 }
 
-/// Remembers what this version of a Secret contains.
-pub(crate) async fn remember(ctx: &Ctx, secret: &Key, found: Secret) -> Result<(String, Contents), Error> {
+/// Remembers what the app reads of this version of a Secret in its namespace.
+pub(crate) async fn remember(ctx: &Ctx, app: &Key, readable: &Readable, found: Secret) -> Result<KnownSecret, Error> {
     let salt = ctx.salts.get(&ctx.client).await?;
-    let version = found.metadata.resource_version.clone().unwrap_or_default();
-    let known = (version, digests(&salt, secret, found));
-    ctx.memory.contents.put(secret.clone(), known.clone());
-    Ok(known)
+    let secret = Key::new(&app.namespace, found.metadata.name.as_deref().unwrap_or_default());
+    let read = readable.read(&salt, &secret, found);
+    ctx.memory.put(app, |app| readable.remember(&mut app.secrets, &secret.name, read.clone()));
+    Ok(read)
 }
 
 /// Returns the certificate in an app's Secret; `None`: there is no such Secret. It is read once for each version; of its

@@ -4,7 +4,10 @@
 //! no Secret again that has its recorded version, and a new label, another key of the Secret, or a cluster that was restored from a
 //! backup restarts nothing.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use k8s_openapi::{ByteString, api::core::v1::Secret};
 
@@ -19,12 +22,58 @@ use crate::{
     platform::key::{Key, digest, key_of},
 };
 
-/// The keys of a Secret, each with a digest of its value; that of none is empty.
+/// Keys of a Secret, each with a digest of its value; that of none is empty.
 pub(crate) type Contents = Arc<BTreeMap<String, String>>;
+
+/// What was read of one version of a Secret.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct KnownSecret {
+    pub version: String,
+    /// The keys that were looked for.
+    keys: BTreeSet<String>,
+    pub contents: Contents,
+}
+
+/// The Secrets that an app may read credentials from.
+#[derive(Clone, Debug)]
+pub(crate) struct Readable {
+    names: BTreeSet<String>,
+    /// All keys that it may ask for in one of them.
+    keys: BTreeSet<String>,
+}
+
+impl Readable {
+    pub(crate) fn new(app: &ClientApp, config: &Config) -> Readable {
+        let (names, keys): (_, Vec<_>) = used(app, config).into_iter().unzip();
+        let fixed = [ADMIN_USERNAME, ADMIN_PASSWORD, METRICS_TOKEN, REDIS_PASSWORD].into_iter().chain(SMTP);
+        Readable { names, keys: fixed.map(str::to_owned).chain(keys.into_iter().flatten()).collect() }
+    }
+
+    /// Returns true if this is what the app would read of the version.
+    pub(crate) fn is_read(&self, known: &KnownSecret, version: &str) -> bool {
+        known.version == version && known.keys == self.keys
+    }
+
+    /// Reads a Secret. A tenant may have filled it with a hundred thousand keys, so none is kept that no app asks for.
+    pub(crate) fn read(&self, salt: &Salt, secret: &Key, mut found: Secret) -> KnownSecret {
+        let version = found.metadata.resource_version.take().unwrap_or_default();
+        let data = found.data.iter_mut().flatten();
+        let data = data.filter(|(key, _)| self.keys.contains(*key));
+        let data = data.map(|(key, value)| (key.clone(), std::mem::take(value))).collect();
+        let contents = digests(salt, secret, Secret { data: Some(data), ..Secret::default() });
+        KnownSecret { version, keys: self.keys.clone(), contents }
+    }
+
+    /// Remembers what was read of a Secret, and forgets those that the app does not name any more.
+    pub(crate) fn remember(&self, known: &mut BTreeMap<String, KnownSecret>, name: &str, read: KnownSecret) {
+        known.insert(name.to_owned(), read);
+        known.retain(|name, _| self.names.contains(name));
+    }
+}
 
 /// The name of the Secret is part of each digest: otherwise a user could find out what is in a Secret that they may not read, by
 /// comparing its digest with those of their own.
-pub(crate) fn digests(Salt(salt): &Salt, secret: &Key, found: Secret) -> Contents {
+fn digests(Salt(salt): &Salt, secret: &Key, found: Secret) -> Contents {
     let name = secret.to_string();
     let digests = found.data.into_iter().flatten().map(|(key, ByteString(value))| {
         let of_value = || digest(&[salt.as_bytes(), name.as_bytes(), key.as_bytes(), &value]);
@@ -106,6 +155,25 @@ mod tests {
         ] {
             assert_eq!(of(salt, name, data.clone()) == before, same, "{salt} {name} {data}");
         }
+    }
+
+    #[test]
+    fn only_what_an_app_reads_is_kept_of_the_secrets_that_it_names() {
+        let readable = |secret: &str| Readable::new(&app(&json!({"adminSecret": secret})), &Config::for_tests());
+        let data: BTreeMap<_, _> = (0..10_000).map(|key| (format!("k{key}"), ByteString(b"v".to_vec()))).collect();
+        let data = data.into_iter().chain([("smtp-host".to_owned(), ByteString(b"v".to_vec()))]);
+        let secret = Secret { data: Some(data.collect()), ..Secret::default() };
+        let mut known = BTreeMap::new();
+        for name in ["first", "second"] {
+            let read = readable(name).read(&Salt("salt".into()), &Key::new("tenants", name), secret.clone());
+            assert_eq!(read.contents.keys().collect::<Vec<_>>(), ["smtp-host"]);
+            readable(name).remember(&mut known, name, read);
+        }
+        assert_eq!(known.keys().collect::<Vec<_>>(), ["second"]);
+        let known = &known["second"];
+        assert!(readable("third").is_read(known, "") && !readable("third").is_read(known, "2"));
+        let external = json!({"postgres": {"provider": "external", "external": {"secretName": "db", "host": "h", "passwordKey": "pw"}}});
+        assert!(!Readable::new(&app(&external), &Config::for_tests()).is_read(known, ""), "it asks for another key");
     }
 
     #[test]
