@@ -278,4 +278,6 @@ fn share(given: &IntOrString, apps: usize) -> usize {
 }
 
 #[cfg(test)]
+mod model;
+#[cfg(test)]
 pub(in crate::profile) mod tests;
