@@ -124,6 +124,8 @@ pub(crate) struct Instance {
     pub(crate) chart_version: Option<String>,
     /// Profile that the instance takes defaults from.
     pub(crate) profile: Option<String>,
+    /// Revision of the Profile that the instance has.
+    pub(crate) profile_revision: Option<i64>,
     /// Labels of the ClientApp.
     pub(crate) labels: BTreeMap<String, String>,
     /// Time of creation, in RFC 3339 format.
@@ -256,6 +258,7 @@ impl Instance {
             url: status.url.clone(),
             chart_version: chart_version(spec, status.installed.as_ref()),
             profile: spec.profile.clone(),
+            profile_revision: status.profile_revision.as_ref().map(|has| has.revision),
             suspended: spec.suspend,
             ready,
             reason,
@@ -370,6 +373,7 @@ mod tests {
         let status = json!({
             "observedGeneration": 1, "url": "https://a.example", "adminSecretName": "mine", "postgresClusterName": "acme-pg",
             "conditions": [condition("Ready", "True"), condition("PostgresReady", "True"), condition("Reconciling", "False")],
+            "profileRevision": {"profile": "gold", "revision": 3, "name": "gold-1"},
             "release": {"name": "acme", "namespace": "tenants", "revision": 2, "status": "deployed", "chart": "nextcloud",
                 "deployedAt": "2026-01-02T03:04:05Z"},
         });
@@ -378,9 +382,10 @@ mod tests {
         assert_eq!(shown["release"]["deployedAt"], "2026-01-02T03:04:05Z");
         assert_eq!(shown["conditions"][0], condition("Ready", "True"));
         assert_eq!(
-            (&shown["ready"], &shown["reconciling"], &shown["revision"], &shown["profile"], &shown["suspended"]),
-            (&json!("True"), &json!(false), &json!(2), &json!("gold"), &json!(true))
+            (&shown["ready"], &shown["reconciling"], &shown["revision"], &shown["suspended"]),
+            (&json!("True"), &json!(false), &json!(2), &json!(true))
         );
+        assert_eq!((&shown["profile"], &shown["profileRevision"]), (&json!("gold"), &json!(3)));
         assert_eq!(
             shown["database"],
             json!({"provider": "percona", "name": "acme-pg", "ready": "True", "reason": "Ready", "message": "fine"})

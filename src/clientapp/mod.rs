@@ -119,7 +119,7 @@ async fn reconcile(ctx: &Ctx, app: &App<'_>) -> Result<Action, Error> {
 /// Creates an app and keeps it as desired.
 async fn bring_up(ctx: &Ctx, app: &App<'_>) -> Result<Action, Error> {
     let now = clock::now();
-    let Some(profile) = ctx.profile(app) else { return write::without_revision(ctx, app, now).await };
+    let Some(profile) = ctx.profile(app) else { return write::profile_without_revision(ctx, app, now).await };
     let sources = sources::read(ctx, app, now).await?;
     let credentials = sources::credentials(ctx, app).await?;
     let revisions = ctx.watches.revisions(app.key);

@@ -1,7 +1,7 @@
 //! The fields of CloudNativePG's kinds (`postgresql.cnpg.io/v1`), and of its plugin barman-cloud (`barmancloud.cnpg.io/v1`), that the
 //! operator reads. Pure.
 //!
-//! It writes JSON documents (`clientapp::database::cloudnativepg`), so that server-side apply claims exactly the intended fields and no
+//! It writes JSON documents (`clientapp::spec::database::cloudnativepg`), so that server-side apply claims exactly the intended fields and no
 //! defaults of a typed struct.
 
 #![allow(missing_docs, reason = "the fields are CloudNativePG's, documented in its manifests")]

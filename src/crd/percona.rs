@@ -1,6 +1,6 @@
 //! The fields of Percona's `PerconaPGCluster` (`pgv2.percona.com/v2`) that the operator reads. Pure.
 //!
-//! It writes a JSON document (`clientapp::database::percona`), so that server-side apply claims exactly the intended fields and no
+//! It writes a JSON document (`clientapp::spec::database::percona`), so that server-side apply claims exactly the intended fields and no
 //! defaults of a typed struct.
 
 #![allow(missing_docs, reason = "the fields are Percona's, documented in its manifests")]

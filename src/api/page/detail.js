@@ -90,7 +90,7 @@ function render(next = instance) {
   for (const [key, event] of events) renderEvent(event, key);
 }
 
-function facts({ chartVersion, release, revision, database, profile, adminSecret, created, labels }) {
+function facts({ chartVersion, release, revision, database, profile, profileRevision, adminSecret, created, labels }) {
   const small = (text) => (text ? make("small", {}, text) : null);
   const deployed = release?.deployedAt && make("small", {}, `${release.status} `, since(release.deployedAt, true));
   const installed = release?.chartVersion && release.chartVersion !== chartVersion ? `installed: ${release.chartVersion}` : null;
@@ -99,7 +99,7 @@ function facts({ chartVersion, release, revision, database, profile, adminSecret
     ["Version", chartVersion || "–", small(installed ?? (release?.appVersion && `app ${release.appVersion}`))],
     ["Revision", revision ? `${revision}` : "–", deployed || null],
     ["Database", databaseOf({ database }), small([database?.provider, database?.name].filter(Boolean).join(" · "))],
-    ["Profile", profile || "None"],
+    ["Profile", profile || "None", small(profileRevision && `revision ${profileRevision}`)],
     ["Admin Secret", adminSecret || "–"],
     ["Age", since(created)],
     ...(chips.length > 0 ? [["Labels", make("span", { className: "chips" }, ...chips)]] : []),

@@ -197,11 +197,6 @@ fn values_from_elsewhere() {
     ] {
         assert_eq!(plan(reason, change), expected, "{what}");
     }
-    // A run that has begun ends first.
-    let running = |w: &mut Observed| {
-        w.run.busy = Some(Busy { digest: Some("complete".to_owned()), sentence: "helm runs".to_owned(), until: None });
-    };
-    assert_eq!(plan(Reason::ValuesMissing, &running), "hold Released/Upgrading");
 }
 
 #[test]
@@ -601,24 +596,18 @@ fn the_database_gate() {
     );
     assert_eq!((hold.message, hold.until), (expected, Some(now() + SAFETY_NET)));
     row("a change waits for the database", json!({"chartVersion": "5.5.3"}), waiting, WAIT);
+    let restored = |w: &mut Observed| {
+        w.prerequisites.database.object.as_mut().unwrap().state = DatabaseState::Restoring(" is restored".to_owned());
+        w.release = Some(release("old"));
+    };
+    let backed_up = json!({"chartVersion": "5.5.3", "upgrade": {"backup": true}});
+    row("no backup is requested of one that is being restored", backed_up, restored, RESTORING);
     row(
         "without one Percona is not asked for",
         no_database(),
         |w| w.prerequisites.database = DatabaseView::default(),
         "",
     );
-}
-
-/// While a database is being restored, neither Percona nor helm is asked for anything, and no backup is requested.
-#[test]
-fn a_restore_stands_before_everything() {
-    let restored = |w: &mut Observed| {
-        w.prerequisites.database.object.as_mut().unwrap().state = DatabaseState::Restoring(" is restored".to_owned());
-        w.release = Some(release("old"));
-    };
-    for spec in [json!({"chartVersion": "5.5.3"}), json!({"chartVersion": "5.5.3", "upgrade": {"backup": true}})] {
-        row("restored", spec, restored, RESTORING);
-    }
 }
 
 /// Backups in object storage, and the data source: used once, if there never was a database.
@@ -1001,15 +990,11 @@ fn the_release() {
     };
     row("never ours", none(), never_ours, "hold Released/ReleaseNotOurs!");
     let hour = || json!({"upgrade": {"foreignLockTimeout": "1h"}});
-    let locked = |phase: ReleasePhase, since: i64| {
-        move |w: &mut Observed| {
-            let r = w.release.as_mut().unwrap();
-            (r.managed_digest, r.phase, r.created_at) = (None, phase, Some(ago(since)));
-        }
+    let locked = |w: &mut Observed| {
+        let r = w.release.as_mut().unwrap();
+        (r.managed_digest, r.phase, r.created_at) = (None, ReleasePhase::Pending, Some(ago(3600)));
     };
-    row("another client's lock", hour(), locked(ReleasePhase::Pending, 3599), EXTERNAL);
-    row("another client's lock, too long", hour(), locked(ReleasePhase::Pending, 3600), DEAD);
-    row("another client's uninstall, too long", hour(), locked(ReleasePhase::Uninstalling, 3600), DEAD);
+    row("another client's lock, too long", hour(), locked, DEAD);
     let hooked = |since: i64| {
         move |w: &mut Observed| {
             w.objects.hook = Some("migrate".to_owned());
@@ -1133,7 +1118,6 @@ fn lost_generated_secrets() {
     );
     let by_hand = |w: &mut Observed| w.prerequisites.admin_secret = keys(&["nextcloud-username", "nextcloud-password"]);
     row("made by hand", none(), by_hand, "");
-    row("Redis", none(), |w| w.prerequisites.redis_secret = SecretView::Absent, "redis");
 }
 
 #[test]

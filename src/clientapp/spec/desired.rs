@@ -269,7 +269,7 @@ struct CheckedSpec<'a> {
     /// `None`: the chart's own.
     image: Option<Image>,
     tls: Option<TlsSource>,
-    profile: Taken,
+    profile: ProfileLayer,
 }
 
 impl<'a> CheckedSpec<'a> {
@@ -282,9 +282,10 @@ impl<'a> CheckedSpec<'a> {
             chart_version(spec.chart_version.as_deref().or(of_profile).unwrap_or(DEFAULT_CHART_VERSION))?;
         let image = image(&spec.image)?;
         let tls = tls(&key, spec, profile)?;
-        let mut checked = CheckedSpec { key, spec, hostname, chart_version, image, tls, profile: Taken::default() };
+        let mut checked =
+            CheckedSpec { key, spec, hostname, chart_version, image, tls, profile: ProfileLayer::default() };
         checked.profile = match (&spec.profile, profile) {
-            (None, _) => Taken::default(),
+            (None, _) => ProfileLayer::default(),
             (Some(name), None) => return Err(profile_missing(name)),
             (Some(name), Some(profile)) => profile_layer(name, profile, checked.reserved())?,
         };
@@ -518,8 +519,8 @@ impl UserValues {
     }
 }
 
-/// Holds what an app takes from its Profile.
-struct Taken {
+/// What lies under an app's own spec.
+struct ProfileLayer {
     values: Value,
     persistence: ProfilePersistence,
     /// True if pods of other namespaces can reach the namespaces created with it.
@@ -528,9 +529,9 @@ struct Taken {
     jobs: Option<JobSettings>,
 }
 
-impl Default for Taken {
+impl Default for ProfileLayer {
     fn default() -> Self {
-        Taken {
+        ProfileLayer {
             values: Value::Object(serde_json::Map::new()),
             persistence: ProfilePersistence::default(),
             open: false,
@@ -548,7 +549,7 @@ fn profile_missing(name: &str) -> InvalidSpec {
 }
 
 /// Returns the Profile's defaults as values, with its raw values merged over them.
-fn profile_layer(name: &str, profile: &StoredProfile, reserved: Reserved<'_>) -> Result<Taken, InvalidSpec> {
+fn profile_layer(name: &str, profile: &StoredProfile, reserved: Reserved<'_>) -> Result<ProfileLayer, InvalidSpec> {
     let refused = |problem: String| InvalidSpec {
         reason: Reason::ProfileInvalid,
         field: "spec.profile",
@@ -573,7 +574,7 @@ fn profile_layer(name: &str, profile: &StoredProfile, reserved: Reserved<'_>) ->
         .map_err(|problem| refused(format!("helm.values: {problem}")))?;
     let replicas = defaults.replica_count.map(|replicas| serde_json::json!({"replicaCount": replicas}));
     let raw = Value::Object(helm.values.clone());
-    Ok(Taken {
+    Ok(ProfileLayer {
         values: values::merge([&written, &replicas.unwrap_or(Value::Object(serde_json::Map::new())), &raw]),
         persistence: defaults.persistence.clone(),
         open: namespace.open,

@@ -47,7 +47,7 @@ pub(crate) struct Pass<'a> {
 
 /// Returns the status after observing and deciding, including what the reconcile is about to do.
 pub(crate) fn build_status(pass: &Pass<'_>, now: Timestamp) -> ClientAppStatus {
-    let mut status = without_revision(pass, now);
+    let mut status = before_profile(pass, now);
     status.profile_revision = match pass.profile {
         TakenProfile::Revision(revision) => Some(bound(pass, revision, &status, now)),
         TakenProfile::None => None,
@@ -79,7 +79,7 @@ fn bound(
     }
 }
 
-fn without_revision(pass: &Pass<'_>, now: Timestamp) -> ClientAppStatus {
+fn before_profile(pass: &Pass<'_>, now: Timestamp) -> ClientAppStatus {
     let Pass { key, generation: _, desired, observed, plan, profile: _ } = *pass;
     if observed.run.busy.is_some() {
         return while_helm_runs(pass, now);

@@ -71,7 +71,6 @@ fn conditions(status: &ClientAppStatus) -> String {
     })
 }
 
-/// As the Postgresql says it, even if nothing else can be said.
 /// Which database a deletion deletes, and whose absence is a loss, depends on it.
 #[test]
 fn the_database_in_use_is_recorded_before_a_revision_uses_another() {
@@ -128,6 +127,7 @@ fn the_deployed_revision_has_secret_values_until_another_is_deployed() {
     }
 }
 
+/// As the Postgresql says it, even if nothing else can be said.
 #[test]
 fn the_dumps_of_its_database_are_reported() {
     let spec = json!({"postgres": {"enabled": true, "provider": "standalone"}});

@@ -65,7 +65,7 @@ pub(crate) async fn report(ctx: &Ctx, app: &App<'_>, pass: &Pass<'_>, status: &C
 }
 
 /// Reports that the app's Profile has no revision yet. The controller of Profiles triggers the app once there is one.
-pub(crate) async fn without_revision(ctx: &Ctx, app: &App<'_>, now: Timestamp) -> Result<Action, Error> {
+pub(crate) async fn profile_without_revision(ctx: &Ctx, app: &App<'_>, now: Timestamp) -> Result<Action, Error> {
     let message = "the Profile in spec.profile has no revision yet: see the status of the Profile";
     tell(ctx, app, &progress(&app.recorded_status, app.meta().generation, Reason::Pending, message, now)).await?;
     // A look without a request, in case its cache was behind just then.

@@ -26,12 +26,6 @@ fn document(desired: &Desired) -> String {
 }
 
 #[test]
-fn a_database_with_targets_of_backups() {
-    let desired = want(&json!({"upgrade": {"backup": true}, "postgres": {"storageSize": "5Gi"}}));
-    insta::assert_snapshot!(document(&desired));
-}
-
-#[test]
 fn a_standalone_database() {
     let postgres = json!({"provider": "standalone", "version": "17", "instances": 2});
     let desired = want(&json!({"postgres": postgres}));
@@ -319,16 +313,6 @@ fn values_from_elsewhere_undergo_the_checks_of_the_spec() {
             json!({}),
             vec![layer("ConfigMap", json!({"redis": "off"}))],
             "ConfigMap more, key values.yaml: redis must be a map",
-        ),
-        (
-            json!({}),
-            vec![layer("Secret", json!({"a": {"fullnameOverride": "x"}}))],
-            "Secret more, key values.yaml: a.fullnameOverride is reserved",
-        ),
-        (
-            json!({}),
-            vec![layer("Secret", json!({"persistence": {"existingClaim": "x"}}))],
-            "Secret more, key values.yaml: persistence.existingClaim is reserved",
         ),
         (
             json!({}),

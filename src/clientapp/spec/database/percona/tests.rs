@@ -108,7 +108,7 @@ fn backups_in_a_repository() {
     let schedules = json!({"full": "0 3 * * 0", "incremental": "0 * * * *"});
     let document =
         applied(&stored(&spec(json!({"repository": s3(json!({})), "schedules": schedules, "keep": 4}))), None);
-    insta::assert_snapshot!(serde_yaml::to_string(&document).unwrap());
+    insta::assert_snapshot!(serde_yaml::to_string(&document["spec"]["backups"]).unwrap());
     assert_eq!(stored_as(&document).targets, BackupTargets { volume: false, repository: place(OWN) });
     for (kind, repository) in [
         ("gcs", json!({"gcs": {"bucket": "b"}, "secretName": "s", "path": "/a/b"})),
@@ -134,6 +134,14 @@ fn backups_on_a_volume_from_the_beginning() {
     for percona in [json!({"keep": 2}), json!({"schedules": {"full": "@weekly"}})] {
         assert_eq!(applied(&want(&spec(percona)), None)["spec"]["backups"]["enabled"], true);
     }
+    // The volume with the backups is as large as the data, and a quarter of that may be WAL that is not archived yet.
+    let document = applied(&want(&json!({"upgrade": {"backup": true}, "postgres": {"storageSize": "5Gi"}})), None);
+    for volume in ["/backups/pgbackrest/repos/0/volume/volumeClaimSpec", "/instances/0/dataVolumeClaimSpec"] {
+        let size = format!("/spec{volume}/resources/requests/storage");
+        assert_eq!(document.pointer(&size), Some(&json!("5Gi")), "{volume}");
+    }
+    let global = json!({"archive-push-queue-max": "1342177280", "repo1-retention-full": "2"});
+    assert_eq!(document["spec"]["backups"]["pgbackrest"]["global"], global);
 }
 
 /// Without the image, Percona 2.9.0 and later never start PostgreSQL; before 2.8.0 the schema refuses it without a repository.
