@@ -432,6 +432,26 @@ mod tests {
     }
 
     #[test]
+    fn the_guide_names_the_versions_that_are_tested() {
+        let guide = include_str!("../../../manifests/README.md");
+        let row = |name: &str| guide.lines().find(|line| line.starts_with(&format!("| {name} "))).expect(name);
+        for (name, part) in [
+            ("Kubernetes", &PARTS[2]),
+            ("Kubernetes", &KUBERNETES_OLDEST),
+            ("helm,", &PARTS[1]),
+            ("Other", &HELM3),
+            ("Percona", &PERCONA),
+            ("CloudNativePG", &CLOUDNATIVEPG),
+            ("Plugin", &BARMAN_CLOUD),
+            ("cert-manager", &CERT_MANAGER),
+            ("restic", &RESTIC),
+        ] {
+            let version = part.version().to_string();
+            assert!(row(name).contains(&version), "{name} {version}: {}", row(name));
+        }
+    }
+
+    #[test]
     fn every_part_has_a_version_a_go_release_and_its_programs_as_tools() {
         for part in PARTS.iter().chain(EXTRAS) {
             assert_eq!(part.go().0, 1, "{}", part.name);
