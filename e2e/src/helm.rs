@@ -52,7 +52,7 @@ impl Helm {
     pub fn spawn<S: AsRef<OsStr>>(&self, arguments: &[S]) -> Result<Child> {
         let mut command = Command::new(&self.program);
         command.args(arguments).current_dir(self.home());
-        command.env_clear().env("HOME", self.home()).env("NO_COLOR", "1");
+        command.env_clear().env("HOME", self.home()).env("NO_COLOR", "1").env("GOGC", "off");
         if let Some(kubeconfig) = &self.kubeconfig {
             command.env("KUBECONFIG", kubeconfig);
         }

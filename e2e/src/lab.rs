@@ -85,8 +85,14 @@ impl Lab {
         Lab::once(&SHARED, || Lab::operated(true)).await
     }
 
-    /// Shared by all tests of this process that need no operator, with Percona.
+    /// Shared by all tests of this process that start operators of their own.
     pub async fn unattended() -> &'static Lab {
+        static UNATTENDED: OnceLock<Lab> = OnceLock::new();
+        Lab::once(&UNATTENDED, || Lab::start(false)).await
+    }
+
+    /// The same, with Percona.
+    pub async fn unattended_with_percona() -> &'static Lab {
         static UNATTENDED: OnceLock<Lab> = OnceLock::new();
         Lab::once(&UNATTENDED, || Lab::start(true)).await
     }

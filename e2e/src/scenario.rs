@@ -29,7 +29,12 @@ use crate::wait::until;
 
 /// A namespace with its own operator, which runs with these arguments and sees no other namespace.
 pub async fn operated(namespace: &str, arguments: &[&str]) -> (Apart, Operator) {
-    let mut apart = Lab::unattended().await.apart(namespace).await;
+    operated_in(Lab::unattended().await, namespace, arguments).await
+}
+
+/// The same in a lab, such as one with Percona.
+pub async fn operated_in(lab: &'static Lab, namespace: &str, arguments: &[&str]) -> (Apart, Operator) {
+    let mut apart = lab.apart(namespace).await;
     apart.options.arguments = arguments.iter().map(ToString::to_string).collect();
     let operator = leading(&apart.options).await;
     (apart, operator)

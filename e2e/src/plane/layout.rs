@@ -42,12 +42,17 @@ const COMMANDS: &[(&str, &str)] = &[
     ("psql", include_str!("../../kwok/exec/bash")),
 ];
 
-/// Every request once, when it has been answered, without bodies.
+/// Every request of the operator and its helms once, when it has been answered, without bodies; and reads of single pods and nodes, as which
+/// tests leave their marks.
 const AUDIT_POLICY: &str = r#"{
   "apiVersion": "audit.k8s.io/v1",
   "kind": "Policy",
   "omitStages": ["RequestReceived"],
-  "rules": [{"level": "Metadata"}]
+  "rules": [
+    {"level": "Metadata", "userGroups": ["system:serviceaccounts:clientapp-operator"]},
+    {"level": "Metadata", "verbs": ["get"], "resources": [{"group": "", "resources": ["pods", "nodes"]}]},
+    {"level": "None"}
+  ]
 }"#;
 
 /// Every write, with the object as it was sent and as it was stored; of what controllers of Kubernetes derive from other

@@ -24,7 +24,7 @@ use std::time::Duration;
 
 /// A namespace with its own operators.
 async fn apart(namespace: &str) -> Apart {
-    Lab::unattended().await.apart(namespace).await
+    Lab::unattended_with_percona().await.apart(namespace).await
 }
 
 /// An app whose hook fits on no node: helm waits for it until the test lets it run.
@@ -259,7 +259,7 @@ fn leads(operator: &mut Operator) -> bool {
 
 #[tokio::test]
 async fn a_leader_without_its_lease_ends_its_helm_and_writes_nothing_and_may_lead_again() {
-    let shim = Shim::around(&Lab::unattended().await.tools.helm).unwrap();
+    let shim = Shim::around(&Lab::unattended_with_percona().await.tools.helm).unwrap();
     let mut pair = Pair::start("leases", &shim).await;
     pair.tenant.create("acme", slow(&pair.tenant, "acme")).await.unwrap();
     let hook = next_hook(&pair.tenant, "acme", "").await;
