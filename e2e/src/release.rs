@@ -22,7 +22,7 @@ use crate::manifests;
 use crate::operator;
 use crate::progress::Progress;
 use crate::tools::{self, Tools};
-pub use verify::verify;
+pub use verify::{image, verify};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// What `kubectl apply` takes.
@@ -103,6 +103,12 @@ pub fn make(
     Ok(said)
 }
 
+/// Returns the name of the image's archive.
+#[must_use]
+pub fn archive() -> String {
+    named("oci.tar")
+}
+
 fn named(kind: &str) -> String {
     format!("clientapp-operator-{VERSION}-linux-{ARCHITECTURE}.{kind}")
 }
@@ -142,7 +148,7 @@ fn write_image(directory: &Path, repository: &str, programs: &Programs) -> Resul
     ensure!(weight < LIMIT, "the image has {}: it must have less than {}", megabytes(weight), megabytes(LIMIT));
     said += &format!("image, compressed: {}\n", megabytes(weight));
     let image = Image { names: vec![format!("{repository}:{VERSION}")], config: image_config(), layers };
-    let index = image::write(&[image], File::create(directory.join(named("oci.tar")))?)?;
+    let index = image::write(&[image], File::create(directory.join(archive()))?)?;
     let digest = index["manifests"][0]["digest"].as_str().context("the image has a digest")?;
     Ok((format!("{repository}@{digest}"), said))
 }

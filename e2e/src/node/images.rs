@@ -1,6 +1,7 @@
 //! The images of the node, made without a registry: most are the root file system with a few more files, under the names that charts and
 //! operators ask for.
 
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
@@ -8,6 +9,7 @@ use serde_json::json;
 
 use super::files::{CONTAINERD_SOCKET, PAUSE, path};
 use crate::image::{Files, Image, Layer, write};
+use crate::release;
 
 pub(super) const PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
@@ -39,6 +41,15 @@ pub(super) fn import(images: &[Image]) -> Result<()> {
         let status = ctr(&["images", "label", name]).args(labels).stdout(Stdio::null()).status()?;
         ensure!(status.success(), "ctr could not label the image {name}");
     }
+    Ok(())
+}
+
+/// Imports the archive of a release under the names that its manifest has: the digest, and the tag of this version.
+pub(super) fn import_release(directory: &Path, repository: &str) -> Result<()> {
+    let archive = directory.join(release::archive()).display().to_string();
+    let import = ctr(&["images", "import", "--digests", "--base-name", repository, &archive]).output();
+    let output = import.context("cannot run ctr")?;
+    ensure!(output.status.success(), "ctr could not import {archive}: {}", String::from_utf8_lossy(&output.stderr));
     Ok(())
 }
 

@@ -20,7 +20,7 @@ use crate::release;
 use crate::tools::{Extra, Tools};
 
 /// As `kustomization.yaml` names it.
-const OPERATOR: &str = "registry.example.com/platform/clientapp-operator:0.1.0";
+pub(super) const OPERATOR: &str = "registry.example.com/platform/clientapp-operator";
 const APP: [(&str, &str); 4] = [
     ("entrypoint.sh", include_str!("../../node/app/entrypoint.sh")),
     ("usr/src/app/app.php", include_str!("../../node/app/app.php")),
@@ -95,7 +95,7 @@ fn operator_image(tools: &Tools, progress: &Progress) -> Result<Image> {
         }
         Ok(())
     })?;
-    Ok(Image { names: vec![OPERATOR.to_owned()], config: release::image_config(), layers: vec![programs] })
+    Ok(Image { names: vec![format!("{OPERATOR}:0.1.0")], config: release::image_config(), layers: vec![programs] })
 }
 
 /// Returns the shared libraries of a program, its loader included.

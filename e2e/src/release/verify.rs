@@ -39,14 +39,24 @@ pub fn verify(directory: &Path, key: Option<&Path>) -> Result<String> {
     let image = chart_image(file).with_context(|| chart.clone())?;
     ensure!(image.ends_with(&format!("@{digest}")), "{archive} has the image {digest}, and {chart} installs {image}");
     let manifest = read(MANIFEST)?;
-    let images: Vec<_> = manifest.lines().filter_map(|line| line.trim().strip_prefix("image: ")).collect();
-    ensure!(images == [&image], "{MANIFEST} installs {images:?}, and {chart} {image}");
+    let installed = self::image(&manifest)?;
+    ensure!(installed == image, "{MANIFEST} installs {installed}, and {chart} {image}");
     let signature = match (key, found_signature(directory)) {
         (Some(_), _) => "signed by this key",
         (None, true) => "its signature was not checked, which takes --key",
         (None, false) => "unsigned",
     };
     Ok(format!("{}: {} files, {image}, {signature}\n", directory.display(), found.len()))
+}
+
+/// Returns the one image that a manifest names. Pure.
+///
+/// # Errors
+/// If it names another number of images.
+pub fn image(manifest: &str) -> Result<&str> {
+    let images: Vec<_> = manifest.lines().filter_map(|line| line.trim().strip_prefix("image: ")).collect();
+    let [image] = images[..] else { bail!("{MANIFEST} names {} images", images.len()) };
+    Ok(image)
 }
 
 fn found_signature(directory: &Path) -> bool {
