@@ -1,6 +1,8 @@
 # syntax=docker/dockerfile:1
 # The operator, and the helm and restic that it runs: no shell, no package manager, no libc.
 #
+# `cargo e2e release` makes the same image without an engine, and the chart and the manifest that install it.
+#
 #   docker buildx build --tag registry.example.com/platform/clientapp-operator:0.1.0 --platform linux/amd64,linux/arm64 --push .
 #
 # e2e/tests/operator/manifests keeps the versions here in step with Cargo.toml and e2e/tools/{helm,restic}/go.mod.
@@ -11,23 +13,15 @@
 FROM rust:1.95.0-slim-bookworm AS operator
 ARG TARGETARCH
 WORKDIR /build
-# musl, a libc that can be linked statically.
-RUN apt-get update \
-    && apt-get install --yes --no-install-recommends musl-tools \
-    && rm -rf /var/lib/apt/lists/*
-RUN case "$TARGETARCH" in \
-        amd64) target=x86_64-unknown-linux-musl ;; \
-        arm64) target=aarch64-unknown-linux-musl ;; \
-        *) echo "no target is known for the architecture '$TARGETARCH'" >&2; exit 1 ;; \
-    esac \
-    && echo "$target" > /rust-target \
-    && rustup target add "$target"
+# glibc is linked statically, with the resolver of names, and loads nothing at run time.
+ENV RUSTFLAGS=-Ctarget-feature=+crt-static
 # .dockerignore excludes files that only tests need.
 COPY . .
-# One cache per architecture, since builds for several run side by side.
+# One cache per architecture, since builds for several run side by side. Because a target is named, the flags are not those of
+# what runs while compiling.
 RUN --mount=type=cache,id=cargo-registry-$TARGETARCH,target=/usr/local/cargo/registry \
     --mount=type=cache,id=cargo-target-$TARGETARCH,target=/build/target \
-    target=$(cat /rust-target) \
+    target="$(uname -m)-unknown-linux-gnu" \
     && cargo build --release --locked --package clientapp-operator --target "$target" \
     && cp "target/$target/release/clientapp-operator" /clientapp-operator
 

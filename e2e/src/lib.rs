@@ -15,6 +15,7 @@ pub mod digest;
 
 pub mod front;
 pub mod helm;
+pub mod image;
 pub mod lab;
 
 pub mod manifests;
@@ -30,6 +31,7 @@ pub mod protocol;
 pub mod proxy;
 pub mod random;
 pub mod registry;
+pub mod release;
 pub mod repository;
 pub mod scenario;
 pub mod shim;

@@ -9,7 +9,7 @@ use e2e::progress::Progress;
 use e2e::protocol::{Bounds, Outcome, Protocol};
 use e2e::random::Preset;
 use e2e::tools::{Extra, Tools};
-use e2e::{bench, conformance, demo, detached, nightly, node};
+use e2e::{bench, conformance, demo, detached, nightly, node, release};
 
 /// A real local control plane, without containers: etcd, the Kubernetes servers, fake nodes.
 #[derive(Parser)]
@@ -48,6 +48,8 @@ enum Command {
     Node(node::Options),
     /// Run what takes too long for `cargo test`: all random tests at length, and the tests that are ignored there
     Nightly(nightly::Options),
+    /// Make all that a version is installed from, in one directory: image, chart, manifest, plugin, SBOM and sums; --verify checks them
+    Release(release::Options),
     /// Check the protocol of leaders, helm runs, fence and locks exhaustively, as a model
     Model,
     /// The process that `up` starts in the background
@@ -108,6 +110,7 @@ fn run(command: Command) -> Result<ExitCode> {
             let passed = night.iter().all(nightly::Ran::passed);
             return Ok(if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE });
         }
+        Command::Release(options) => print!("{}", release::run(&options, &progress)?),
         Command::Model => {
             let bounds = Bounds { edits: 1, deletions: 1, recreations: 1, faults: 1, late: 1, others: 1 };
             let Outcome { states, broken, .. } = Protocol { without: Vec::new(), bounds }.check(&[]);

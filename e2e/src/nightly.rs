@@ -33,6 +33,8 @@ pub enum Part {
     Oldest,
     /// The operator and its databases on a real node; where there can be none, it says why
     Node,
+    /// A release that is installed on a real node without a registry, and an app by its operator
+    Release,
     Lives,
     Specs,
     Faults,
@@ -62,6 +64,7 @@ impl Part {
             ],
             Part::Oldest => &["test", "--no-fail-fast", "--test", "api", "--test", "operator", "--test", "scenarios"],
             Part::Node => &["e2e", "node"],
+            Part::Release => &["e2e", "node", "--release", "--only", "standalone"],
             Part::Lives => &["e2e", "lives", "--count", "80", "--seed", &seed],
             Part::Specs => &["e2e", "specs", "--count", "40", "--seed", &seed],
             // Each row in each scenario would take a day.
@@ -145,7 +148,7 @@ mod tests {
     fn each_part_is_a_command_that_repeats_it() {
         for part in Part::value_variants() {
             let arguments = part.arguments(7);
-            let engine = arguments[0] == "e2e" && !matches!(part, Part::Model | Part::Node);
+            let engine = arguments[0] == "e2e" && !matches!(part, Part::Model | Part::Node | Part::Release);
             assert_eq!(arguments.ends_with(&["--seed".to_owned(), "7".to_owned()]), engine, "{arguments:?}");
         }
     }

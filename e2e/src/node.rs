@@ -34,6 +34,7 @@ use std::process::{Command, ExitCode};
 use anyhow::{Context as _, Result};
 
 use crate::progress::Progress;
+use crate::release;
 use crate::tools::{Extra, Tools};
 use inside::Node;
 use steps::Steps;
@@ -46,6 +47,9 @@ pub struct Options {
     /// Run the steps of this part only; repeatable
     #[arg(long, value_name = "PART")]
     pub only: Vec<Part>,
+    /// Make a release first, and install the operator from it, without a registry; the other steps run its image
+    #[arg(long)]
+    pub release: bool,
     /// The process in the namespaces: its directory outside
     #[arg(long, hide = true)]
     pub inside: Option<PathBuf>,
@@ -97,6 +101,12 @@ pub fn run(options: &Options, progress: &Progress) -> Result<ExitCode> {
     crate::operator::binary()?;
 
     let state = tempfile::Builder::new().prefix("clientapp-node-").tempdir()?.keep();
+    if options.release {
+        let directory = state.join(operator::RELEASE);
+        let repository = Some(workloads::OPERATOR.to_owned());
+        let release = release::Options { directory, repository, verify: false, key: None };
+        print!("{}", release::run(&release, progress)?);
+    }
     let process = std::process::id();
     cgroups::remove_after(process, &state, &cgroup(process))?;
     cgroups::create(&cgroup(process))?;
@@ -105,7 +115,7 @@ pub fn run(options: &Options, progress: &Progress) -> Result<ExitCode> {
     command.args(["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]);
     // A shell, because the first process inherits all orphans, and has to wait for them.
     command.args(["sh", "-c", r#""$@"; exit "$?""#, "node"]).arg(executable).arg("node").arg("--inside").arg(&state);
-    command.args(options.keep.then_some("--keep"));
+    command.args(options.keep.then_some("--keep")).args(options.release.then_some("--release"));
     for part in options.only.iter().filter_map(clap::ValueEnum::to_possible_value) {
         command.arg("--only").arg(part.get_name());
     }
@@ -125,7 +135,7 @@ fn run_inside(options: &Options, state: &std::path::Path, progress: &Progress) -
         return shell(&node);
     }
     let mut steps = Steps::default();
-    let ran = tokio::runtime::Runtime::new()?.block_on(scenario::run(&node, &mut steps, &options.only));
+    let ran = tokio::runtime::Runtime::new()?.block_on(scenario::run(&node, &mut steps, options));
     println!("{}", steps.table());
     ran.map(|()| ExitCode::SUCCESS)
 }

@@ -19,7 +19,7 @@ use crate::wait::{TIMEOUT, blocking_within};
 
 /// The binary, rebuilt if it is out of date, once for all tests of a process.
 pub fn binary() -> Result<&'static Path> {
-    static BINARY: LazyLock<Result<PathBuf>> = LazyLock::new(|| build(&[]));
+    static BINARY: LazyLock<Result<PathBuf>> = LazyLock::new(|| build(&["--workspace"], None));
     BINARY.as_deref().map_err(|error| anyhow!("{error:#}"))
 }
 
@@ -31,7 +31,31 @@ pub fn restic() -> Result<&'static Path> {
 
 /// The release build of the binary, rebuilt if it is out of date.
 pub fn release_binary() -> Result<PathBuf> {
-    build(&["--release"])
+    build(&["--workspace", "--release"], None)
+}
+
+/// The compiler's flags of the operator in its image, which has no libc: glibc is linked statically, as the Dockerfile does.
+pub const STATIC: &str = "-Ctarget-feature=+crt-static";
+
+/// The operator for its image, rebuilt if it is out of date. In every checkout it has the same bytes.
+pub fn image_binary() -> Result<PathBuf> {
+    // Because a target is named, the flags are not those of what runs while compiling.
+    let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
+    let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
+    let home = home.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cargo")));
+    let home = home.context("neither CARGO_HOME nor HOME is set")?;
+    let flags = [
+        STATIC.to_owned(),
+        format!("--remap-path-prefix={}=/cargo", home.display()),
+        format!("--remap-path-prefix={}=/build", workspace().display()),
+    ];
+    let arguments = ["--package", "clientapp-operator", "--release", "--locked", "--target", &target];
+    build(&[&arguments[..], &["--target-dir", "target/release-static"]].concat(), Some(flags.join("\x1f")))
+}
+
+fn workspace() -> &'static Path {
+    // Whatever CARGO_MANIFEST_DIR is at run time, the workspace is where this was compiled.
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("e2e is in a workspace")
 }
 
 /// Returns a command of the cargo that has started this process, without its variables about e2e: a build script that reads them (ring's)
@@ -49,13 +73,14 @@ pub fn cargo() -> Command {
     command
 }
 
-fn build(more: &[&str]) -> Result<PathBuf> {
+/// `flags`: of the compiler, in place of the environment's.
+fn build(arguments: &[&str], flags: Option<String>) -> Result<PathBuf> {
     let output = cargo()
-        .args(["build", "--quiet", "--workspace", "--bin", "clientapp-operator"])
-        .args(more)
+        .args(["build", "--quiet", "--bin", "clientapp-operator"])
+        .args(arguments)
         .args(["--message-format", "json-render-diagnostics"])
-        // Whatever CARGO_MANIFEST_DIR is at run time, the workspace is where this was compiled.
-        .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+        .envs(flags.map(|flags| ("CARGO_ENCODED_RUSTFLAGS", flags)))
+        .current_dir(workspace())
         .stderr(Stdio::inherit())
         .output()
         .context("cannot run cargo")?;

@@ -151,6 +151,15 @@ impl Tools {
     }
 }
 
+/// Returns the helm and the restic of the operator's image: never what is installed on this machine, but built with the Dockerfile's flags.
+/// Blocks.
+pub fn of_image(progress: &Progress) -> Result<[PathBuf; 2]> {
+    let cache = cache::directory()?.join("tools");
+    let helm = PARTS.iter().find(|part| part.name == "helm").expect("it is a part of each plane");
+    let build = |part| build::build(part, &cache, progress).map(|mut paths| paths.remove(0));
+    Ok([build(helm)?, build(&RESTIC)?])
+}
+
 /// Tells if planes have the oldest Kubernetes.
 ///
 /// # Errors

@@ -16,12 +16,13 @@ use kube::api::{Api, ListParams, PostParams};
 use serde_json::json;
 
 use super::database::NIGHTLY;
-use super::images::{Image, Layer, PATH};
+use super::images::{PATH, layer};
 use super::scenario::LONG;
 use super::steps::Steps;
 use super::storage::{self, BUCKET};
 use super::tenant::{Tenant, carried_out, outcome};
 use crate::charts::DEFAULT;
+use crate::image::{Image, Layer};
 use crate::plane::certs::Identity;
 use crate::progress::Progress;
 use crate::tools::Extra;
@@ -36,7 +37,7 @@ const DEPLOYMENT: &str = "barman-cloud";
 /// Returns the plugin's two images. `barman`: the root file system with barman's programs.
 pub(super) fn images(barman: &Layer) -> Result<[Image; 2]> {
     let manager = Extra::BarmanCloud.ensure(&Progress::hidden())?;
-    let program = Layer::new("barman-cloud", |files| files.program("manager", &manager))?;
+    let program = layer("barman-cloud", |files| files.program("manager", &manager))?;
     let image = |name: &str, user: &str, layers: Vec<Layer>| Image {
         names: vec![name.to_owned()],
         config: json!({"User": user, "Env": [PATH], "Entrypoint": ["/manager"]}),

@@ -11,9 +11,10 @@ use kube::Client;
 use kube::api::Api;
 
 use super::files::{self, ADDRESS, CONTAINERD_SOCKET, DIRECTORY, NAME, SERVICES, path};
-use super::images::{self, Image, Layer};
+use super::images;
 use super::{barman_cloud, mistakes, rootfs, volumes, workloads};
 use crate::background::Background;
+use crate::image::{Image, Layer};
 use crate::lab;
 use crate::plane::certs::Authority;
 use crate::plane::server::{self, Recipe, Server};
@@ -76,7 +77,7 @@ impl Node {
         all.push(Image {
             names: vec!["node.local/coredns:1".to_owned()],
             config: serde_json::json!({"Entrypoint": ["/coredns"]}),
-            layers: vec![Layer::new("coredns", |files| files.program("coredns", &coredns))?],
+            layers: vec![images::layer("coredns", |files| files.program("coredns", &coredns))?],
         });
         node.wait_for("containerd answers", "containerd", async || Path::new(CONTAINERD_SOCKET).exists())?;
         images::import(&all)?;

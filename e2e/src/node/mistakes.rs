@@ -3,10 +3,11 @@
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
-use super::images::{Image, Layer, PATH};
+use super::images::{PATH, layer};
 use super::steps::Steps;
 use super::tenant::{RESTRICTED, Tenant, make_namespace};
 use crate::charts::DEFAULT;
+use crate::image::{Image, Layer};
 
 /// An image of the app for machines of another kind.
 const FOREIGN: &str = "docker.io/library/nextcloud:foreign";
@@ -38,7 +39,7 @@ const PROGRAM: [u8; 64] = {
 
 /// Returns an image whose program is for another machine.
 pub(super) fn foreign_image(debian: &Layer) -> Result<Image> {
-    let program = Layer::new("foreign", |files| files.file("foreign", 0o755, &PROGRAM))?;
+    let program = layer("foreign", |files| files.file("foreign", 0o755, &PROGRAM))?;
     Ok(Image {
         names: vec![FOREIGN.to_owned()],
         config: json!({"Env": [PATH], "Entrypoint": ["/foreign"], "WorkingDir": "/var/www/html"}),

@@ -16,10 +16,13 @@ use serde_json::{Value, json};
 use super::inside::Node;
 use super::scenario::LONG;
 use super::tenant::{self, RESTRICTED};
-use super::{cgroups, files, network};
+use super::{cgroups, files, images, network};
 use crate::manifests::NAMESPACE;
+use crate::release;
 use crate::wait::within;
 
+/// The directory of the release, in the node's own.
+pub(super) const RELEASE: &str = "release";
 const KUSTOMIZATION: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/node/operator");
 
 /// Creates what the operator's pods mount, so that they do not wait for it.
@@ -35,15 +38,35 @@ pub(super) async fn prepare(node: &Node, client: &Client) -> Result<()> {
     Ok(())
 }
 
+/// Waits until those of the newest revision are, and no other is left.
+async fn pods_are_ready(client: &Client) -> Result<()> {
+    let deployments: Api<Deployment> = Api::namespaced(client.clone(), NAMESPACE);
+    within(LONG, "the operator's pods are ready", async || {
+        let deployment = deployments.get_status("clientapp-operator").await.ok()?;
+        let status = deployment.status?;
+        let observed = status.observed_generation == deployment.metadata.generation;
+        let pods = [status.replicas, status.updated_replicas, status.ready_replicas];
+        (observed && pods == [Some(2); 3]).then_some(())
+    })
+    .await
+}
+
+/// Installs the operator from [`RELEASE`] alone, as an admin does without a registry.
+pub(super) async fn install_release(node: &Node, client: &Client) -> Result<String> {
+    let directory = files::path(RELEASE);
+    release::verify(&directory, None)?;
+    let manifest = directory.join(release::MANIFEST);
+    let image = release::image(&fs::read_to_string(&manifest)?)?.to_owned();
+    images::import_release(&directory, image.split('@').next().unwrap_or_default())?;
+    node.kubectl(&["apply", "--server-side", "--filename", &manifest.to_string_lossy()])?;
+    pods_are_ready(client).await?;
+    Ok(image)
+}
+
 /// Applies `manifests/` and waits until the operator leads and stands by.
 pub(super) async fn install(node: &Node, client: &Client) -> Result<String> {
-    let deployments: Api<Deployment> = Api::namespaced(client.clone(), NAMESPACE);
     node.kubectl(&["apply", "--kustomize", KUSTOMIZATION])?;
-    within(LONG, "the operator's pods are ready", async || {
-        let status = deployments.get_status("clientapp-operator").await.ok()?.status?;
-        (status.ready_replicas == Some(2)).then_some(())
-    })
-    .await?;
+    pods_are_ready(client).await?;
     let namespace = Api::<Namespace>::all(client.clone()).get(NAMESPACE).await?;
     for (label, level) in RESTRICTED {
         ensure!(namespace.labels().get(*label).is_some_and(|it| it == level), "{NAMESPACE} takes any pod");

@@ -14,7 +14,7 @@ use super::files::ADDRESS;
 use super::inside::{Node, client};
 use super::steps::Steps;
 use super::tenant::Tenant;
-use super::{Part, backups, barman_cloud, database, mistakes, network, operator, policies, storage};
+use super::{Options, Part, backups, barman_cloud, database, mistakes, network, operator, policies, storage};
 use crate::background::Background;
 use crate::charts::{DEFAULT, MAJOR, PATCH};
 use crate::front::Front;
@@ -69,11 +69,14 @@ async fn install_cloudnativepg(node: &Node, client: &Client) -> Result<String> {
 }
 
 /// Runs the steps of these parts, each of which needs no other; without any, all.
-pub(super) async fn run(node: &Node, steps: &mut Steps, only: &[Part]) -> Result<()> {
+pub(super) async fn run(node: &Node, steps: &mut Steps, options: &Options) -> Result<()> {
     let client = client().await?;
     let _surroundings = Surroundings::start(node)?;
     operator::prepare(node, &client).await?;
-    let has = |part| only.is_empty() || only.contains(&part);
+    let has = |part| options.only.is_empty() || options.only.contains(&part);
+    if options.release {
+        steps.step("a release, without a registry", async || operator::install_release(node, &client).await).await?;
+    }
     steps.step("the operator's Deployment", async || operator::install(node, &client).await).await?;
     if has(Part::Standalone) {
         let tenant = Tenant { node, client: client.clone(), namespace: "tenant-acme", app: "acme", restricted: true };

@@ -10,15 +10,17 @@ use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 use tar::Archive;
 
-use super::images::{Image, Layer, PATH};
+use super::images::{PATH, layer};
 use super::rootfs::POSTGRES;
 use crate::charts::VERSIONS;
+use crate::image::{Image, Layer};
 use crate::operator;
 use crate::progress::Progress;
+use crate::release;
 use crate::tools::{Extra, Tools};
 
 /// As `kustomization.yaml` names it.
-const OPERATOR: &str = "registry.example.com/platform/clientapp-operator:0.1.0";
+pub(super) const OPERATOR: &str = "registry.example.com/platform/clientapp-operator";
 const APP: [(&str, &str); 4] = [
     ("entrypoint.sh", include_str!("../../node/app/entrypoint.sh")),
     ("usr/src/app/app.php", include_str!("../../node/app/app.php")),
@@ -49,8 +51,7 @@ pub(super) fn images(debian: &Layer, root: &Path, tools: &Tools) -> Result<Vec<I
         },
         operator_image(tools, &progress)?,
     ];
-    let app =
-        Layer::new("app", |files| APP.iter().try_for_each(|(path, text)| files.file(path, 0o755, text.as_bytes())))?;
+    let app = layer("app", |files| APP.iter().try_for_each(|(path, text)| files.file(path, 0o755, text.as_bytes())))?;
     let versions: BTreeSet<_> = VERSIONS.iter().map(|version| version.app).collect();
     images.extend(versions.into_iter().map(|version| Image {
         names: vec![format!("docker.io/library/nextcloud:{version}-apache")],
@@ -84,7 +85,7 @@ fn postgres(more: Value) -> Value {
 fn operator_image(tools: &Tools, progress: &Progress) -> Result<Image> {
     let program = operator::binary()?;
     let restic = Extra::Restic.ensure(progress)?;
-    let layer = Layer::new("operator", |files| {
+    let programs = layer("operator", |files| {
         files.directory("tmp", 0o755, 65532)?;
         files.program("clientapp-operator", program)?;
         files.program("helm", &tools.helm)?;
@@ -94,11 +95,7 @@ fn operator_image(tools: &Tools, progress: &Progress) -> Result<Image> {
         }
         Ok(())
     })?;
-    let config = json!({
-        "User": "65532:65532", "Env": ["CLIENTAPP_HELM=/helm", "CLIENTAPP_RESTIC=/restic"],
-        "Entrypoint": ["/clientapp-operator"], "Cmd": ["run"],
-    });
-    Ok(Image { names: vec![OPERATOR.to_owned()], config, layers: vec![layer] })
+    Ok(Image { names: vec![format!("{OPERATOR}:0.1.0")], config: release::image_config(), layers: vec![programs] })
 }
 
 /// Returns the shared libraries of a program, its loader included.
@@ -112,12 +109,12 @@ fn libraries(program: &Path) -> Result<Vec<PathBuf>> {
 /// Its operator without a libc, and PostgreSQL with the user that it expects.
 fn cloudnativepg(debian: &Layer, root: &Path, progress: &Progress) -> Result<[Image; 2]> {
     let manager = Extra::CloudNativePg.ensure(progress)?;
-    let operator = Layer::new("cloudnativepg", |files| {
+    let operator = layer("cloudnativepg", |files| {
         let name = if cfg!(target_arch = "aarch64") { "operator/manager_arm64" } else { "operator/manager_amd64" };
         files.program(name, &manager)?;
         files.link("manager", name)
     })?;
-    let user = Layer::new("cloudnativepg-user", |files| {
+    let user = layer("cloudnativepg-user", |files| {
         for name in ["etc/passwd", "etc/group"] {
             let text = read(root, name)?.replace("postgres:x:999:999:", "postgres:x:26:26:");
             files.file(name, 0o644, text.replace("postgres:x:999:", "postgres:x:26:").as_bytes())?;
@@ -140,7 +137,7 @@ fn cloudnativepg(debian: &Layer, root: &Path, progress: &Progress) -> Result<[Im
 
 /// Returns the image of CloudNativePG's Poolers, which look for PgBouncer elsewhere than Debian has it.
 pub(super) fn pgbouncer(newer: &Layer) -> Result<Image> {
-    let link = Layer::new("pgbouncer", |files| files.link("usr/bin/pgbouncer", "/usr/sbin/pgbouncer"))?;
+    let link = layer("pgbouncer", |files| files.link("usr/bin/pgbouncer", "/usr/sbin/pgbouncer"))?;
     Ok(Image {
         names: vec!["ghcr.io/cloudnative-pg/pgbouncer:1.25.1".to_owned()],
         config: json!({"User": "998:996", "Env": [PATH]}),

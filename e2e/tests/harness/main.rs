@@ -5,6 +5,7 @@ mod conformance;
 mod operator_chart;
 mod percona;
 mod plane;
+mod release;
 mod stderr;
 mod tools;
 

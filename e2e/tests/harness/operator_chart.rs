@@ -10,12 +10,15 @@ use clientapp_operator::config::RunArgs;
 use e2e::conformance::release::Release;
 use e2e::helm::{Helm, Ran};
 use e2e::manifests;
+use e2e::release::MANIFEST;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, ListParams};
+use kube::runtime::wait::{await_condition, conditions};
 use serde_json::{Value, json};
 
 use super::plane::shared;
+use super::release::{REPOSITORY, release};
 use crate::tools;
 
 const NAMESPACE: &str = "clientapp-operator";
@@ -190,10 +193,24 @@ fn the_schema_and_the_version_agree_with_the_program() {
 }
 
 #[tokio::test]
-async fn the_chart_is_installed_and_removed_and_the_definitions_stay() {
+async fn a_release_is_applied_and_taken_over_by_its_chart_whose_removal_leaves_the_definitions() {
     let plane = shared();
+    let release = release(None);
+    let file = |name: &str| release.path().join("release").join(name).display().to_string();
+    manifests::kubectl(plane, tools(), &["apply", "--server-side", "--filename", &file(MANIFEST)]).unwrap();
+    let client = plane.client().await.unwrap();
+    let deployments = Api::<Deployment>::namespaced(client.clone(), NAMESPACE);
+    let installed = async || {
+        let ready = await_condition(deployments.clone(), "clientapp-operator", conditions::is_deployment_completed());
+        tokio::time::timeout(e2e::lab::TIMEOUT, ready).await.expect("the pods become ready").unwrap();
+        let deployment = deployments.get("clientapp-operator").await.unwrap();
+        let image = deployment.spec.unwrap().template.spec.unwrap().containers.remove(0).image.unwrap();
+        assert!(image.starts_with(&format!("{REPOSITORY}@sha256:")), "{image}");
+        image
+    };
+    let applied = installed().await;
     let helm = Helm::for_cluster(&tools().helm, &plane.kubeconfig()).unwrap();
-    let chart = chart().display().to_string();
+    let chart = file(&format!("clientapp-operator-{}.tgz", env!("CARGO_PKG_VERSION")));
     let run = |arguments: &[&str]| {
         let ran = helm.run(arguments).unwrap();
         assert!(ran.success, "helm {arguments:?}: {}", ran.stderr);
@@ -205,15 +222,14 @@ async fn the_chart_is_installed_and_removed_and_the_definitions_stay() {
         &chart,
         "--namespace",
         NAMESPACE,
-        "--create-namespace",
+        "--take-ownership",
         "--wait",
         "--timeout",
         "120s",
     ]);
-    assert!(told.contains("set image.repository"), "{told}");
-    let client = plane.client().await.unwrap();
-    let deployments = Api::<Deployment>::namespaced(client.clone(), NAMESPACE);
-    assert_eq!(deployments.get("clientapp-operator").await.unwrap().status.unwrap().ready_replicas, Some(2));
+    // Only the chart of the repository has no image.
+    assert!(!told.contains("set image.repository"), "{told}");
+    assert_eq!(installed().await, applied);
     run(&["uninstall", "clientapp-operator", "--namespace", NAMESPACE, "--wait", "--timeout", "120s"]);
     assert!(deployments.get_opt("clientapp-operator").await.unwrap().is_none());
     let definitions = Api::<CustomResourceDefinition>::all(client).list_metadata(&ListParams::default()).await.unwrap();

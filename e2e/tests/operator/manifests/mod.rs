@@ -189,9 +189,23 @@ fn the_dockerfile_agrees_with_the_pins() {
     // The pod's user, and nothing that would need a shell.
     let (pod, _) = deployment();
     let user = pod.security_context.unwrap().run_as_user.unwrap();
-    for line in
-        [&format!("USER {user}:{user}"), "ENTRYPOINT [\"/clientapp-operator\"]", "CMD [\"run\"]", "FROM scratch"]
-    {
+    // `cargo e2e release` makes the same.
+    let config = e2e::release::image_config();
+    assert_eq!(config["User"], format!("{user}:{user}"));
+    let words = |list: &Value| -> Vec<_> {
+        list.as_array().unwrap().iter().map(|it| it.as_str().unwrap().to_owned()).collect()
+    };
+    let ports: Vec<_> =
+        config["ExposedPorts"].as_object().unwrap().keys().map(|port| port.replace("/tcp", "")).collect();
+    for line in [
+        "FROM scratch".to_owned(),
+        format!("ENV RUSTFLAGS={}", e2e::operator::STATIC),
+        format!("USER {user}:{user}"),
+        format!("ENV {}", words(&config["Env"]).join(" ")),
+        format!("EXPOSE {}", ports.join(" ")),
+        format!("ENTRYPOINT {}", config["Entrypoint"]),
+        format!("CMD {}", config["Cmd"]),
+    ] {
         assert!(dockerfile.lines().any(|found| found == line), "the Dockerfile has no {line}");
     }
 }
