@@ -1,7 +1,12 @@
 //! The operator's metrics, in Prometheus' text format under `/metrics`.
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::BTreeMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use parking_lot::Mutex;
 use prometheus_client::{
     encoding::text::encode,
@@ -9,134 +14,150 @@ use prometheus_client::{
     registry::{Registry, Unit},
 };
 
-use crate::{crd::Reason, leadership::Leadership};
+use crate::{
+    crd::{
+        Reason,
+        conditions::{find, kind},
+    },
+    leadership::Leadership,
+};
 
-type Labels<const N: usize> = [(&'static str, &'static str); N];
-type States = Box<dyn Fn() -> Vec<(String, String)> + Send + Sync>;
-type Times = Box<dyn Fn() -> Vec<BackupTimes> + Send + Sync>;
+pub(crate) type Labels = Vec<(&'static str, String)>;
+/// One object's share in a gauge. Shares with the same labels are added up.
+pub(crate) type Sample = (Measure, Labels, i64);
+type Source = Box<dyn Fn() -> Vec<Sample> + Send + Sync>;
+type Histograms = Family<Labels, Histogram, fn() -> Histogram>;
 
-/// Holds the times of an object's scheduled backups, in seconds since 1970.
-pub(crate) struct BackupTimes {
-    pub namespace: String,
-    pub name: String,
-    /// When the last one was complete, 0 if none was; `None`: none is scheduled, but drills are.
-    pub last: Option<i64>,
-    /// When the next one is overdue.
-    pub overdue: Option<i64>,
+/// A gauge that the leader computes from its caches at each scrape.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Measure {
+    Apps,
+    AppsInstalled,
+    CertificateNotAfter,
+    CertificateNotBefore,
+    FilesBackup,
+    FilesBackupOverdue,
+    HelmQueue,
+    PostgresqlBackup,
+    PostgresqlBackupOverdue,
+    Profiles,
+    RolloutWave,
+    RolloutWaves,
 }
 
-type ByObject = Family<[(&'static str, String); 2], Gauge>;
+/// Only times are labelled by object, because without a name they are useless; a thousand apps would be a thousand series.
+const MEASURES: [(Measure, &str, &str); 12] = [
+    (Measure::Apps, "apps", "ClientApps by status and reason of Ready"),
+    (Measure::AppsInstalled, "apps_installed", "ClientApps by what they have: chart version, Profile and its revision"),
+    (Measure::CertificateNotAfter, "certificate_not_after_timestamp_seconds", "When a ClientApp's certificate expires"),
+    (Measure::CertificateNotBefore, "certificate_not_before_timestamp_seconds", "Since when it is valid"),
+    (
+        Measure::FilesBackup,
+        "files_last_successful_backup_timestamp_seconds",
+        "When the last archive of a ClientApp's files was complete, 0 if none was, of those with a schedule",
+    ),
+    (
+        Measure::FilesBackupOverdue,
+        "files_backup_overdue_timestamp_seconds",
+        "When two archives in a row by the schedule of a ClientApp's files are missing",
+    ),
+    (Measure::HelmQueue, "helm_queue_depth", "ClientApps that wait for a slot in which helm may run"),
+    (
+        Measure::PostgresqlBackup,
+        "postgresql_last_successful_backup_timestamp_seconds",
+        "When the last dump of a Postgresql with a schedule was complete, 0 if none was",
+    ),
+    (
+        Measure::PostgresqlBackupOverdue,
+        "postgresql_backup_overdue_timestamp_seconds",
+        "When two dumps or drills in a row by the schedule of a Postgresql are missing",
+    ),
+    (Measure::Profiles, "profiles", "Profiles with status and reason of Ready"),
+    (Measure::RolloutWave, "rollout_wave", "The wave that a Profile's rollout is in"),
+    (Measure::RolloutWaves, "rollout_waves", "How many waves that rollout has"),
+];
 
-/// The scheduled backups of each object.
-#[derive(Default)]
-pub(crate) struct LastBackups {
-    last: ByObject,
-    overdue: ByObject,
-    times: Mutex<Option<Times>>,
+/// Returns status and reason of `Ready` as labels.
+pub(crate) fn ready_labels(conditions: &[Condition]) -> Labels {
+    let ready = find(conditions, kind::READY);
+    let (state, reason) = ready.map_or(("Unknown", ""), |ready| (ready.status.as_str(), ready.reason.as_str()));
+    vec![("state", state.to_owned()), ("reason", reason.to_owned())]
 }
 
-impl LastBackups {
-    /// Source of the times; `None` once this operator no longer runs the controller of these objects.
-    pub(crate) fn measure(&self, times: Option<Times>) {
-        *self.times.lock() = times;
-    }
-
-    fn update(&self) {
-        self.last.clear();
-        self.overdue.clear();
-        let times = self.times.lock();
-        for BackupTimes { namespace, name, last, overdue } in times.as_ref().map(|times| times()).unwrap_or_default() {
-            let labels = [("namespace", namespace), ("name", name)];
-            if let Some(overdue) = overdue {
-                self.overdue.get_or_create(&labels).set(overdue);
-            }
-            if let Some(last) = last {
-                self.last.get_or_create(&labels).set(last);
-            }
-        }
-    }
+/// Returns namespace and name of an object as labels.
+pub(crate) fn object_labels(namespace: &str, name: &str) -> Labels {
+    vec![("namespace", namespace.to_owned()), ("name", name.to_owned())]
 }
 
-/// Cheap to update. Not labelled by app, because a thousand apps would be a thousand series; only the times of scheduled backups
-/// are useless without a name.
+/// Cheap to update.
 pub(crate) struct Metrics {
     registry: Registry,
-    reconciles: Histogram,
-    failures: Family<Labels<1>, Counter>,
-    apps: Family<[(&'static str, String); 2], Gauge>,
-    /// Status and reason of `Ready` of each ClientApp, while this operator runs their controller.
-    states: Mutex<Option<States>>,
-    /// Of Postgresqls.
-    pub(crate) dumps: LastBackups,
-    /// Of the files of ClientApps.
-    pub(crate) archives: LastBackups,
-    helm_runs: Family<Labels<2>, Histogram, fn() -> Histogram>,
+    reconciles: Histograms,
+    failures: Family<Labels, Counter>,
+    helm_runs: Histograms,
     leader: Gauge,
     lead: Mutex<Option<Leadership>>,
+    gauges: BTreeMap<Measure, Family<Labels, Gauge>>,
+    /// By kind, while this operator runs its controller.
+    sources: Mutex<BTreeMap<&'static str, Source>>,
+}
+
+/// Ends the samples of a kind when it is dropped.
+pub(crate) struct Measuring(Arc<Metrics>, &'static str);
+
+impl Drop for Measuring {
+    fn drop(&mut self) {
+        self.0.sources.lock().remove(self.1);
+    }
 }
 
 impl Default for Metrics {
     fn default() -> Self {
-        let reconciles = Histogram::new([0.001, 0.005, 0.02, 0.1, 0.5, 2.0, 10.0, 60.0]);
-        let (failures, apps) = (Family::default(), Family::default());
-        let helm: fn() -> Histogram = || Histogram::new([0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 30.0, 120.0, 600.0]);
-        let helm_runs = Family::new_with_constructor(helm);
-        let leader = Gauge::default();
+        let reconciles =
+            Histograms::new_with_constructor(|| Histogram::new([0.001, 0.005, 0.02, 0.1, 0.5, 2.0, 10.0, 60.0]));
+        let helm_runs =
+            Histograms::new_with_constructor(|| Histogram::new([0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 30.0, 120.0, 600.0]));
+        let (failures, leader) = (Family::default(), Gauge::default());
         let mut registry = Registry::with_prefix("clientapp_operator");
-        registry.register_with_unit("reconcile", "Duration of reconciles", Unit::Seconds, reconciles.clone());
-        registry.register("reconcile_failures", "Failed reconciles by reason", failures.clone());
+        registry.register_with_unit("reconcile", "Duration of reconciles by kind", Unit::Seconds, reconciles.clone());
+        registry.register("reconcile_failures", "Failed reconciles by kind and reason", failures.clone());
         registry.register_with_unit("helm", "Duration of helm processes", Unit::Seconds, helm_runs.clone());
-        registry.register("apps", "ClientApps by status and reason of Ready, on the leader only", apps.clone());
-        let (dumps, archives) = (LastBackups::default(), LastBackups::default());
-        for (name, help, times) in [
-            (
-                "postgresql_last_successful_backup_timestamp",
-                "When the last dump of a Postgresql with a schedule was complete, 0 if none was, on the leader only",
-                &dumps.last,
-            ),
-            (
-                "postgresql_backup_overdue_timestamp",
-                "When two dumps or drills in a row by the schedule of a Postgresql are missing, on the leader only",
-                &dumps.overdue,
-            ),
-            (
-                "files_last_successful_backup_timestamp",
-                "When the last archive of a ClientApp's files was complete, 0 if none was, of those with a schedule, on the leader only",
-                &archives.last,
-            ),
-            (
-                "files_backup_overdue_timestamp",
-                "When two archives in a row by the schedule of a ClientApp's files are missing, on the leader only",
-                &archives.overdue,
-            ),
-        ] {
-            registry.register_with_unit(name, help, Unit::Seconds, times.clone());
-        }
         registry.register("leader", "1 if this operator is the leader", leader.clone());
-        let (states, lead) = (Mutex::default(), Mutex::default());
-        Metrics { registry, reconciles, failures, apps, states, dumps, archives, helm_runs, leader, lead }
+        let mut gauges = BTreeMap::new();
+        for (measure, name, help) in MEASURES {
+            let (gauge, help) = (Family::<Labels, Gauge>::default(), format!("{help}, on the leader only"));
+            match name.strip_suffix("_seconds") {
+                Some(name) => registry.register_with_unit(name, help, Unit::Seconds, gauge.clone()),
+                None => registry.register(name, help, gauge.clone()),
+            }
+            gauges.insert(measure, gauge);
+        }
+        let (lead, sources) = (Mutex::default(), Mutex::default());
+        Metrics { registry, reconciles, failures, helm_runs, leader, lead, gauges, sources }
     }
 }
 
 impl Metrics {
-    /// Measures a reconcile until the guard is dropped.
-    pub(crate) fn reconcile(&self) -> impl Drop + use<> {
+    /// Measures a reconcile of an object of this kind until the guard is dropped.
+    pub(crate) fn reconcile(&self, kind: &str) -> impl Drop + use<> {
         struct Timer(Instant, Histogram);
         impl Drop for Timer {
             fn drop(&mut self) {
                 self.1.observe(self.0.elapsed().as_secs_f64());
             }
         }
-        Timer(Instant::now(), self.reconciles.clone())
+        let histogram = self.reconciles.get_or_create(&vec![("kind", kind.to_owned())]).clone();
+        Timer(Instant::now(), histogram)
     }
 
-    pub(crate) fn reconcile_failed(&self, reason: Reason) {
-        self.failures.get_or_create(&[("reason", reason.as_str())]).inc();
+    pub(crate) fn reconcile_failed(&self, kind: &str, reason: Reason) {
+        self.failures.get_or_create(&vec![("kind", kind.to_owned()), ("reason", reason.to_string())]).inc();
     }
 
     pub(crate) fn helm_run(&self, command: &'static str, succeeded: bool, took: Duration) {
         let result = if succeeded { "success" } else { "failure" };
-        self.helm_runs.get_or_create(&[("command", command), ("result", result)]).observe(took.as_secs_f64());
+        let labels = vec![("command", command.to_owned()), ("result", result.to_owned())];
+        self.helm_runs.get_or_create(&labels).observe(took.as_secs_f64());
     }
 
     /// The newest lead of this operator; whether it holds is checked at each scrape.
@@ -144,23 +165,26 @@ impl Metrics {
         *self.lead.lock() = Some(lead);
     }
 
-    /// Source of the status and reason of each ClientApp; `None` once this operator no longer runs their controller.
-    pub(crate) fn apps(&self, states: Option<States>) {
-        *self.states.lock() = states;
+    /// Takes the samples of a kind from `source` at each scrape, until the guard is dropped.
+    pub(crate) fn measure(
+        self: &Arc<Self>,
+        kind: &'static str,
+        source: impl Fn() -> Vec<Sample> + Send + Sync + 'static,
+    ) -> Measuring {
+        self.sources.lock().insert(kind, Box::new(source));
+        Measuring(self.clone(), kind)
     }
 
     /// All metrics, in the OpenMetrics text format.
     pub(crate) fn render(&self) -> String {
         let lead = self.lead.lock().clone();
         self.leader.set(lead.is_some_and(|lead| lead.is_held()).into());
-        self.apps.clear();
-        let states = self.states.lock();
-        for (state, reason) in states.as_ref().map(|states| states()).unwrap_or_default() {
-            self.apps.get_or_create(&[("state", state), ("reason", reason)]).inc();
+        // Held to the end: another scrape would empty the gauges meanwhile, or fill them twice.
+        let sources = self.sources.lock();
+        self.gauges.values().for_each(Family::clear);
+        for (measure, labels, value) in sources.values().flat_map(|source| source()) {
+            self.gauges[&measure].get_or_create(&labels).inc_by(value);
         }
-        drop(states);
-        self.dumps.update();
-        self.archives.update();
         let mut text = String::new();
         // Writing to a String cannot fail.
         let _ = encode(&mut text, &self.registry);
@@ -170,48 +194,83 @@ impl Metrics {
 
 #[cfg(test)]
 mod tests {
+    use std::{collections::BTreeSet, thread};
+
     use super::*;
+
+    fn state(state: &str, reason: &str) -> Sample {
+        (Measure::Apps, vec![("state", state.to_owned()), ("reason", reason.to_owned())], 1)
+    }
+
+    fn counted() -> Metrics {
+        let metrics = Metrics::default();
+        drop(metrics.reconcile("ClientApp"));
+        metrics.helm_run("upgrade", true, Duration::from_millis(700));
+        metrics.reconcile_failed("Postgresql", Reason::Conflict);
+        metrics
+    }
 
     #[test]
     fn what_is_counted_is_rendered() {
-        let metrics = Metrics::default();
-        drop(metrics.reconcile());
-        metrics.helm_run("upgrade", true, Duration::from_millis(700));
-        metrics.reconcile_failed(Reason::Conflict);
-        let app = |state: &str, reason: &str| (state.to_owned(), reason.to_owned());
-        metrics.apps(Some(Box::new(move || {
-            vec![app("True", "Ready"), app("False", "InvalidSpec"), app("True", "Ready")]
-        })));
-        let backup = |name: &str, last, overdue| {
-            let (namespace, name) = ("shop".to_owned(), name.to_owned());
-            BackupTimes { namespace, name, last, overdue }
-        };
-        let dumps =
-            move || vec![backup("orders", Some(1_767_236_400), Some(1_767_409_200)), backup("new", Some(0), None)];
-        metrics.dumps.measure(Some(Box::new(dumps)));
-        metrics.archives.measure(Some(Box::new(move || vec![backup("acme", Some(7), Some(8))])));
+        let metrics = Arc::new(counted());
+        let dump = |name, time| (Measure::PostgresqlBackup, object_labels("shop", name), time);
+        let apps = || vec![state("True", "Ready"), state("False", "InvalidSpec"), state("True", "Ready")];
+        let dumps = move || vec![dump("orders", 1_767_236_400), dump("new", 0)];
+        let sources = (metrics.measure("ClientApp", apps), metrics.measure("Postgresql", dumps));
         assert!(metrics.render().contains("clientapp_operator_leader 0"));
         metrics.leads(Leadership::unconditional());
         let text = metrics.render();
         for line in [
-            "clientapp_operator_reconcile_seconds_count 1",
+            "clientapp_operator_reconcile_seconds_count{kind=\"ClientApp\"} 1",
             "clientapp_operator_helm_seconds_count{command=\"upgrade\",result=\"success\"} 1",
-            "clientapp_operator_reconcile_failures_total{reason=\"Conflict\"} 1",
+            "clientapp_operator_reconcile_failures_total{kind=\"Postgresql\",reason=\"Conflict\"} 1",
             "clientapp_operator_leader 1",
             "clientapp_operator_apps{state=\"True\",reason=\"Ready\"} 2",
             "clientapp_operator_apps{state=\"False\",reason=\"InvalidSpec\"} 1",
             "clientapp_operator_postgresql_last_successful_backup_timestamp_seconds{namespace=\"shop\",name=\"orders\"} 1767236400",
             "clientapp_operator_postgresql_last_successful_backup_timestamp_seconds{namespace=\"shop\",name=\"new\"} 0",
-            "clientapp_operator_files_last_successful_backup_timestamp_seconds{namespace=\"shop\",name=\"acme\"} 7",
-            "clientapp_operator_postgresql_backup_overdue_timestamp_seconds{namespace=\"shop\",name=\"orders\"} 1767409200",
-            "clientapp_operator_files_backup_overdue_timestamp_seconds{namespace=\"shop\",name=\"acme\"} 8",
         ] {
             assert!(text.contains(line), "{line} is not in\n{text}");
         }
-        metrics.apps(None);
-        metrics.dumps.measure(None);
-        metrics.archives.measure(None);
+        drop(sources);
         let text = metrics.render();
         assert!(!text.contains("clientapp_operator_apps{") && !text.contains("timestamp_seconds{"), "{text}");
+    }
+
+    #[test]
+    fn scrapes_at_the_same_time_count_the_same() {
+        let metrics = Arc::new(Metrics::default());
+        let _source = metrics.measure("ClientApp", || (0..20).map(|_| state("True", "Ready")).collect());
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..200 {
+                        let text = metrics.render();
+                        assert!(
+                            text.contains("clientapp_operator_apps{state=\"True\",reason=\"Ready\"} 20\n"),
+                            "{text}"
+                        );
+                    }
+                });
+            }
+        });
+    }
+
+    #[test]
+    fn every_metric_is_in_the_table_of_the_guide() {
+        let metrics = Arc::new(counted());
+        let each = || MEASURES.map(|(measure, ..)| (measure, Labels::new(), 1)).to_vec();
+        let _source = metrics.measure("all", each);
+        let text = metrics.render();
+        let served: BTreeSet<_> = text
+            .lines()
+            .filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '))
+            .map(|(name, type_)| if type_ == "counter" { format!("{name}_total") } else { name.to_owned() })
+            .collect();
+        let guide = include_str!("../manifests/README.md");
+        let rows = guide.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` | "));
+        let documented = rows.map(|(name, _)| name.to_owned()).filter(|name| name.starts_with("clientapp_operator_"));
+        let documented: BTreeSet<_> = documented.collect();
+        assert_eq!(documented, served);
     }
 }

@@ -27,6 +27,7 @@ pub mod percona;
 pub mod plane;
 pub mod postgres;
 pub mod progress;
+pub mod prometheus;
 pub mod protocol;
 pub mod proxy;
 pub mod random;

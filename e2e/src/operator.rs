@@ -240,7 +240,7 @@ impl Operator {
         url.context("the operator does not log its address")
     }
 
-    /// The sample with this name, labels included, at `/metrics`.
+    /// The sample with this name, labels included, at `/metrics`; without them, the sum of all with the name.
     pub fn counted(&mut self, name: &str) -> Result<f64> {
         let url = self.health_url()?;
         let address = url.trim_start_matches("http://");
@@ -249,9 +249,10 @@ impl Operator {
         let mut answer = String::new();
         connection.read_to_string(&mut answer)?;
         let lines = answer.lines().filter_map(|line| line.rsplit_once(' '));
-        let found = lines.filter(|(counted, _)| *counted == name).find_map(|(_, value)| value.trim().parse().ok());
+        let fits =
+            |counted: &str| counted.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('{'));
         // A metric that was never incremented is not listed.
-        Ok(found.unwrap_or_default())
+        Ok(lines.filter(|(counted, _)| fits(counted)).filter_map(|(_, value)| value.trim().parse::<f64>().ok()).sum())
     }
 
     #[must_use]

@@ -16,7 +16,7 @@ use crate::cache;
 use crate::progress::Progress;
 use part::{
     BARMAN_CLOUD, CERT_MANAGER, CLOUDNATIVEPG, COREDNS, DEFINITIONS, HELM3, KUBELET, KUBERNETES_OLDEST, PARTS, PERCONA,
-    Part, Program, REGISTRY, RESTIC, VERSITYGW,
+    PROMETHEUS, Part, Program, REGISTRY, RESTIC, VERSITYGW,
 };
 
 /// Names a directory of ready-made programs, as in other projects' test suites.
@@ -56,6 +56,8 @@ pub enum Extra {
     Kubelet,
     /// The Percona operator.
     Percona,
+    /// Prometheus, beside its `promtool`.
+    Prometheus,
     /// The OCI registry.
     Registry,
     /// The tool that backs up and restores.
@@ -66,12 +68,13 @@ pub enum Extra {
 
 impl Extra {
     /// Those that `cargo test` starts.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::BarmanCloud,
         Self::CertManager,
         Self::CloudNativePg,
         Self::Helm3,
         Self::Percona,
+        Self::Prometheus,
         Self::Registry,
         Self::Restic,
         Self::Versitygw,
@@ -87,6 +90,7 @@ impl Extra {
             Self::Helm3 => &HELM3,
             Self::Kubelet => &KUBELET,
             Self::Percona => &PERCONA,
+            Self::Prometheus => &PROMETHEUS,
             Self::Registry => &REGISTRY,
             Self::Restic => &RESTIC,
             Self::Versitygw => &VERSITYGW,

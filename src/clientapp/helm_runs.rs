@@ -294,6 +294,12 @@ impl HelmRuns {
         is_offered.then(|| Offer { runs: self.clone(), key: key.clone() })
     }
 
+    /// Returns how many apps wait for a slot, and what for.
+    pub(crate) fn queued(&self) -> [(&'static str, usize); 2] {
+        let RunRegistry { changes, tests, .. } = &*self.state.lock();
+        [("change", changes.queue.len()), ("test", tests.queue.len())]
+    }
+
     /// Returns true if the app waits for a slot, or for the outcome of an uninstall.
     pub(crate) fn is_under_way(&self, key: &Key) -> bool {
         let RunRegistry { runs, changes, .. } = &*self.state.lock();

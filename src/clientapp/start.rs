@@ -9,17 +9,15 @@ use super::{
     context::{Ctx, memory::Memory, salt::Salts, watches::Watches},
     decide::file_backup,
     helm_runs::HelmRuns,
+    observed::certificate::Certificate,
     teardown::namespace,
 };
 use crate::{
     config::Config,
-    crd::{
-        ClientApp, Guard,
-        conditions::{find, kind},
-    },
+    crd::{ClientApp, Guard},
     deletion::brake::DeletionBrake,
     helm::{ChartCache, Helm, gateway::Gateway},
-    metrics::BackupTimes,
+    metrics::{Measure, Sample, object_labels, ready_labels},
     platform::{
         controller::{ControllerContext, Feed, Objects, control},
         key::{Key, key_of},
@@ -51,30 +49,50 @@ impl Drop for Aborted {
     }
 }
 
-/// Returns status and reason of `Ready` of each app.
-fn states(apps: &Objects<ClientApp>) -> Vec<(String, String)> {
-    let state = |app: &Arc<Guard<ClientApp>>| {
-        let status = app.status().unwrap_or_default();
-        let ready = find(&status.conditions, kind::READY);
-        ready
-            .map_or_else(|| ("Unknown".to_owned(), String::new()), |ready| (ready.status.clone(), ready.reason.clone()))
+/// Returns what `/metrics` says of the apps, and of the queue for helm.
+fn samples(ctx: &Ctx, apps: &Objects<ClientApp>) -> Vec<Sample> {
+    let queued = ctx.helm_runs.queued().map(|(work, length)| {
+        (Measure::HelmQueue, vec![("work", work.to_owned())], i64::try_from(length).unwrap_or(i64::MAX))
+    });
+    let of_app = |app: Arc<Guard<ClientApp>>| {
+        let known = ctx.memory.read(&key_of(&*app), |app| app.certificate.clone());
+        samples_of(&app, known.and_then(|(_, read)| read.ok()))
     };
-    apps.store.state().iter().map(state).collect()
+    queued.into_iter().chain(apps.store.state().into_iter().flat_map(of_app)).collect()
 }
 
-/// Returns the times of the archives of each app with a schedule for them.
-fn archives(apps: &Objects<ClientApp>) -> Vec<BackupTimes> {
-    let archive = |guard: &Arc<Guard<ClientApp>>| {
-        let app = guard.object.as_ref().ok()?;
-        app.spec.persistence.backup.as_ref()?.schedule.as_ref()?;
-        let files = app.status.as_ref().and_then(|status| status.files.as_ref());
-        let success = files.and_then(|files| files.last_success.as_ref());
-        let overdue = files.and_then(file_backup::late_at);
-        let last = Some(success.map_or(0, |time| time.0.as_second()));
-        let Key { namespace, name } = key_of(&**guard);
-        Some(BackupTimes { namespace, name, last, overdue: overdue.map(Timestamp::as_second) })
-    };
-    apps.store.state().iter().filter_map(archive).collect()
+/// Returns what `/metrics` says of an app with this certificate. **Pure.**
+fn samples_of(app: &Guard<ClientApp>, certificate: Option<Arc<Certificate>>) -> Vec<Sample> {
+    let status = app.status().unwrap_or_default();
+    let Key { namespace, name } = key_of(app);
+    let (profile, revision) = status
+        .profile_revision
+        .as_ref()
+        .map_or_else(Default::default, |has| (has.profile.clone(), has.revision.to_string()));
+    let chart_version = status.release.as_ref().and_then(|release| release.chart_version.clone()).unwrap_or_default();
+    let installed = vec![("chart_version", chart_version), ("profile", profile), ("profile_revision", revision)];
+    let certificate = certificate.filter(|_| status.tls_secret_name.is_some());
+    let [not_before, not_after] =
+        certificate.map_or([None; 2], |found| [Some(found.not_before), Some(found.not_after)]);
+    let has_schedule = app
+        .object
+        .as_ref()
+        .is_ok_and(|app| app.spec.persistence.backup.as_ref().is_some_and(|backup| backup.schedule.is_some()));
+    let files = status.files.as_ref().filter(|_| has_schedule);
+    let success = files.and_then(|files| files.last_success.as_ref());
+    let times = [
+        (Measure::CertificateNotBefore, not_before),
+        (Measure::CertificateNotAfter, not_after),
+        (Measure::FilesBackup, has_schedule.then(|| success.map_or(Timestamp::UNIX_EPOCH, |time| time.0))),
+        (Measure::FilesBackupOverdue, files.and_then(file_backup::late_at)),
+    ];
+    let times = times
+        .into_iter()
+        .filter_map(|(measure, time)| Some((measure, object_labels(&namespace, &name), time?.as_second())));
+    [(Measure::Apps, ready_labels(&status.conditions), 1), (Measure::AppsInstalled, installed, 1)]
+        .into_iter()
+        .chain(times)
+        .collect()
 }
 
 /// Runs the controller until `stop`, and returns when its last reconcile and its last helm process have ended.
@@ -115,13 +133,10 @@ pub(crate) async fn run(
     });
     // If this future is dropped, because this process lost the lead and a task hangs, no helm process outlives it.
     let _aborted = Aborted(ctx.helm_runs.clone());
-    let [counted, archived] = [apps.clone(), apps.clone()];
-    parts.metrics.apps(Some(Box::new(move || states(&counted))));
-    parts.metrics.archives.measure(Some(Box::new(move || archives(&archived))));
-    let metrics = parts.metrics.clone();
+    let (counted, counting) = (apps.clone(), ctx.clone());
+    let measured = parts.metrics.measure("ClientApp", move || samples(&counting, &counted));
     control(ctx, parts, (apps, feed), stop).await;
-    metrics.apps(None);
-    metrics.archives.measure(None);
+    drop(measured);
     tasks.close();
     tasks.wait().await;
 }

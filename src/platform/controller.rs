@@ -325,7 +325,7 @@ impl<K: Reconciler> Driver<K> {
             return Action::requeue(left);
         }
         let span = tracing::info_span!("reconcile", kind = %K::Object::kind(&()), object = %key, generation = object.metadata.generation);
-        let _timer = self.metrics.reconcile();
+        let _timer = self.metrics.reconcile(&K::Object::kind(&()));
         let reconciled = caught(self.kind.reconcile(&key, object), K::Error::panicked);
         match reconciled.instrument(span.clone()).await {
             Ok(action) => {
@@ -342,7 +342,7 @@ impl<K: Reconciler> Driver<K> {
                     true => tracing::debug!(%error, "reconciled again"),
                     false => tracing::warn!(%error, "reconcile failed"),
                 });
-                self.metrics.reconcile_failed(disposition.reason);
+                self.metrics.reconcile_failed(&K::Object::kind(&()), disposition.reason);
                 let unit = rand::rng().random();
                 let delay = self.backoff.failed(&key, attempt, &disposition, Instant::now(), unit);
                 delay.map_or_else(Action::await_change, Action::requeue)

@@ -67,7 +67,7 @@ async fn compare(ctx: &WriterContext, reported: &mut Vec<String>) -> Result<(), 
 }
 
 fn failed(ctx: &WriterContext, error: &Error) {
-    ctx.parts.metrics.reconcile_failed(error.reason());
+    ctx.parts.metrics.reconcile_failed("PostgresWriter", error.reason());
     tracing::warn!(%error, "cannot compare the rows with the PostgresWriters");
 }
 

@@ -18,7 +18,7 @@ use crate::{
     crd::{Guard, POSTGRESQL_FINALIZER, Postgresql, PostgresqlStatus},
     deletion::{brake::DeletionBrake, recently_created::RecentlyCreated},
     leadership::Leadership,
-    metrics::BackupTimes,
+    metrics::{Measure, Sample, object_labels},
     platform::{
         cache::Memo,
         controller::{ControllerContext, Objects, after_finalizer, control},
@@ -115,23 +115,25 @@ impl PostgresqlContext {
     }
 }
 
-/// Returns the times of the dumps and drills of each Postgresql with a schedule for them.
-fn backups(postgresqls: &Objects<Postgresql>) -> Vec<BackupTimes> {
-    let backup = |guard: &Arc<Guard<Postgresql>>| {
-        let object = guard.object.as_ref().ok()?;
-        let backup = object.spec.backup.as_ref()?;
-        let has_schedule = backup.schedule.is_some();
-        if !has_schedule && backup.drill.is_none() {
-            return None;
-        }
-        let summary = object.status.as_ref().and_then(|status| status.backup.as_ref());
-        let success = summary.and_then(|summary| summary.last_success.as_ref());
-        let overdue = object.status.as_ref().and_then(|status| dumps::overdue_times(status).min());
-        let last = has_schedule.then(|| success.map_or(0, |time| time.0.as_second()));
-        let Key { namespace, name } = key_of(&**guard);
-        Some(BackupTimes { namespace, name, last, overdue: overdue.map(Timestamp::as_second) })
+/// Returns what `/metrics` says of each Postgresql with a schedule for dumps or drills.
+fn samples(postgresqls: &Objects<Postgresql>) -> Vec<Sample> {
+    let times = |guard: Arc<Guard<Postgresql>>| {
+        let backup = guard.object.as_ref().ok().and_then(|object| object.spec.backup.as_ref());
+        let has_schedule = backup.is_some_and(|backup| backup.schedule.is_some());
+        let has_times = has_schedule || backup.is_some_and(|backup| backup.drill.is_some());
+        let status = guard.status().unwrap_or_default();
+        let success = status.backup.as_ref().and_then(|summary| summary.last_success.as_ref());
+        let last = success.map_or(Timestamp::UNIX_EPOCH, |time| time.0);
+        let overdue = dumps::overdue_times(&status).min();
+        let Key { namespace, name } = key_of(&*guard);
+        [
+            (Measure::PostgresqlBackup, has_schedule.then_some(last)),
+            (Measure::PostgresqlBackupOverdue, overdue.filter(|_| has_times)),
+        ]
+        .into_iter()
+        .filter_map(move |(measure, time)| Some((measure, object_labels(&namespace, &name), time?.as_second())))
     };
-    postgresqls.store.state().iter().filter_map(backup).collect()
+    postgresqls.store.state().into_iter().flat_map(times).collect()
 }
 
 /// Runs the controller until `stop`. Returns when its last reconcile has ended.
@@ -157,10 +159,10 @@ pub(crate) async fn run(
         image: parts.image.clone(),
         deletion_brake,
     };
-    let (counted, metrics) = (postgresqls.clone(), parts.metrics.clone());
-    metrics.dumps.measure(Some(Box::new(move || backups(&counted))));
+    let counted = postgresqls.clone();
+    let measured = parts.metrics.measure("Postgresql", move || samples(&counted));
     control(Arc::new(ctx), parts, (postgresqls, feed), stop).await;
-    metrics.dumps.measure(None);
+    drop(measured);
     tasks.close();
     tasks.wait().await;
 }

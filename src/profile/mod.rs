@@ -126,6 +126,9 @@ pub(crate) async fn run(
         questions,
         asked: Mutex::new(asked),
     };
+    let (counted, metrics) = (objects.clone(), parts.metrics.clone());
+    let profiles = move || counted.store.state().iter().flat_map(|profile| status::samples(profile)).collect();
+    let _measured = metrics.measure("Profile", profiles);
     control(Arc::new(ctx), parts, (objects, feed), stop).await;
 }
 

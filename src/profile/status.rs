@@ -3,9 +3,12 @@
 use jiff::Timestamp;
 
 use super::waves::{Decision, Wait};
-use crate::crd::{
-    ProfileStatus, Reason, RolloutStatus,
-    conditions::{State, Verdict, kind},
+use crate::{
+    crd::{
+        Guard, Profile, ProfileStatus, Reason, RolloutStatus,
+        conditions::{State, Verdict, kind},
+    },
+    metrics::{Measure, Sample, ready_labels},
 };
 
 /// Returns the status of a Profile with these revisions, current and wanted, whose `apps` are as decided.
@@ -51,6 +54,19 @@ fn with_conditions(status: ProfileStatus, recorded: &ProfileStatus, ready: Verdi
         .map(|(type_, verdict)| verdict.into_condition(type_, &recorded.conditions, status.observed_generation, now))
         .collect();
     ProfileStatus { conditions, ..status }
+}
+
+/// Returns what `/metrics` says of a Profile.
+pub(super) fn samples(profile: &Guard<Profile>) -> Vec<Sample> {
+    let status = profile.status().unwrap_or_default();
+    let label = vec![("profile", profile.metadata.name.clone().unwrap_or_default())];
+    let mut samples = vec![(Measure::Profiles, [label.clone(), ready_labels(&status.conditions)].concat(), 1)];
+    if let Some(rollout) = status.rollout {
+        let waves = i64::try_from(rollout.waves.len()).unwrap_or(i64::MAX);
+        samples.push((Measure::RolloutWave, label.clone(), rollout.wave.into()));
+        samples.push((Measure::RolloutWaves, label, waves));
+    }
+    samples
 }
 
 fn ready(target: i64, apps: usize, decision: &Decision) -> Verdict {

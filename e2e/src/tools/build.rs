@@ -178,7 +178,7 @@ fn stale_packages(part: &Part, staging: &Path) -> Result<Vec<String>> {
 }
 
 fn build_or_list(part: &Part, staging: &Path, verb: &str) -> Command {
-    go(part, staging, &[verb, "-trimpath", "-buildvcs=false", "-ldflags", &part.ldflags()])
+    go(part, staging, &[verb, "-trimpath", "-buildvcs=false", "-tags", part.sources.tags, "-ldflags", &part.ldflags()])
 }
 
 fn go(part: &Part, staging: &Path, arguments: &[&str]) -> Command {

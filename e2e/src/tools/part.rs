@@ -29,6 +29,8 @@ pub(super) struct Part {
 pub(super) struct Sources {
     /// True if they need a C compiler.
     pub(super) cgo: bool,
+    /// Build tags.
+    pub(super) tags: &'static str,
     /// A `main.go` of our own, for a project whose command is no module that a proxy has.
     pub(super) main: Option<&'static str>,
     /// Changes where no flag and no variable does.
@@ -41,7 +43,7 @@ pub(super) struct Sources {
 /// The definitions as a JSON list, without descriptions: they are nine tenths of the file.
 pub(super) const DEFINITIONS: &str = "definitions.json";
 
-const PURE_GO: Sources = Sources { cgo: false, main: None, patches: &[], definitions: None };
+const PURE_GO: Sources = Sources { cgo: false, tags: "", main: None, patches: &[], definitions: None };
 
 /// Replaces a text wherever it occurs in a source file of the module.
 pub(super) struct Patch {
@@ -207,6 +209,7 @@ pub(super) const PERCONA: Part = Part {
     sources: Sources {
         // It parses SQL with PostgreSQL's own parser.
         cgo: true,
+        tags: "",
         main: None,
         patches: &[
             // Nor probes: several planes run side by side.
@@ -311,6 +314,21 @@ pub(super) const COREDNS: Part = Part {
     sources: Sources { main: Some(include_str!("../../tools/coredns/main.go")), ..PURE_GO },
 };
 
+/// Prometheus, of the tests of the alerts and the dashboard, without what finds targets in clouds.
+pub(super) const PROMETHEUS: Part = Part {
+    name: "prometheus",
+    module: "github.com/prometheus/prometheus",
+    go_mod: include_str!("../../tools/prometheus/go.mod"),
+    go_sum: include_str!("../../tools/prometheus/go.sum"),
+    stamps: &[],
+    any_patch: false,
+    programs: &[
+        Program { name: "prometheus", package: "github.com/prometheus/prometheus/cmd/prometheus", version: &[] },
+        Program { name: "promtool", package: "github.com/prometheus/prometheus/cmd/promtool", version: &[] },
+    ],
+    sources: Sources { tags: "remove_all_sd", ..PURE_GO },
+};
+
 impl Part {
     /// The pinned version.
     pub(super) fn version(&self) -> Version {
@@ -335,7 +353,8 @@ impl Part {
     pub(super) fn key(&self) -> String {
         let mut hash = Sha256::new();
         let texts = [OS, ARCH, &self.ldflags(), self.go_mod, self.go_sum];
-        for text in texts.into_iter().chain(self.sources.main) {
+        let tags = Some(self.sources.tags).filter(|tags| !tags.is_empty());
+        for text in texts.into_iter().chain(self.sources.main).chain(tags) {
             hash.update(text);
             hash.update([0]);
         }
@@ -402,7 +421,7 @@ impl std::fmt::Display for Version {
 mod tests {
     use super::*;
 
-    const EXTRAS: [&Part; 11] = [
+    const EXTRAS: [&Part; 12] = [
         &BARMAN_CLOUD,
         &CERT_MANAGER,
         &CLOUDNATIVEPG,
@@ -411,6 +430,7 @@ mod tests {
         &KUBELET,
         &KUBERNETES_OLDEST,
         &PERCONA,
+        &PROMETHEUS,
         &REGISTRY,
         &RESTIC,
         &VERSITYGW,

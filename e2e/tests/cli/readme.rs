@@ -18,7 +18,7 @@ use e2e::release;
 use serde_json::{Value, json};
 
 /// The pages of the documentation.
-const PAGES: [&str; 15] = [
+const PAGES: [&str; 16] = [
     "README.md",
     "CONTRIBUTING.md",
     "SECURITY.md",
@@ -34,6 +34,7 @@ const PAGES: [&str; 15] = [
     "crds/stores.md",
     "e2e/README.md",
     "manifests/README.md",
+    "manifests/runbooks.md",
 ];
 
 // Commands.

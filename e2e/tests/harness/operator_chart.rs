@@ -69,9 +69,10 @@ fn comparable(mut object: Value) -> Value {
 
 #[test]
 fn the_chart_has_the_objects_of_the_kustomization() {
-    for (values, kustomization) in
-        [(json!({}), manifests::directory()), (json!({"api": {"enabled": true}}), manifests::complete())]
-    {
+    for (values, kustomization) in [
+        (json!({}), manifests::directory()),
+        (json!({"api": {"enabled": true}, "dashboard": {"enabled": true}}), manifests::complete()),
+    ] {
         let kustomized = Command::new(&tools().kubectl).arg("kustomize").arg(&kustomization).output().unwrap();
         let expected = Release::parse(&Ran::from(kustomized).stdout).unwrap();
         let found = rendered(&values);
@@ -107,6 +108,7 @@ fn values_have_an_effect() {
         "api": {"enabled": true, "tlsSecret": "certificate", "certificate": {"dnsNames": ["api.example.com"]}},
         "serviceMonitor": {"enabled": true},
         "alerts": {"enabled": true},
+        "dashboard": {"enabled": true},
     }));
     let get = |kind, name| found.find(kind, name).unwrap();
     let deployment = get("Deployment", "clientapp-operator");
@@ -143,6 +145,8 @@ fn values_have_an_effect() {
         (secret("chart-credentials"), json!("charts")),
         (secret("chart-keyring"), json!("publishers")),
         (&get("Certificate", "clientapp-operator-api")["spec"]["secretName"], json!("certificate")),
+        (&get("ServiceMonitor", "clientapp-operator")["spec"]["endpoints"][0]["honorLabels"], json!(true)),
+        (&get("ConfigMap", "clientapp-operator-dashboard")["metadata"]["labels"]["grafana_dashboard"], json!("1")),
     ] {
         assert_eq!(*found, expected);
     }

@@ -117,8 +117,8 @@ fn what_only_some_tests_start_is_built_for_those_who_ask() {
     assert!(helms.len() == 2 && of(0, "helm") && of(1, "helm3"), "{paths}");
     assert_eq!(
         fixture.builds(),
-        12,
-        "and barman-cloud, cert-manager, cloudnativepg, percona, registry, restic and versitygw"
+        13,
+        "and barman-cloud, cert-manager, cloudnativepg, percona, prometheus, registry, restic and versitygw"
     );
     for (part, expected) in [
         ("percona", r#"[{"kind":"A"},{"kind":"B"}]"#),

@@ -7,6 +7,7 @@ mod drift;
 mod gitops;
 mod health;
 mod hostname;
+mod monitoring;
 mod namespace;
 mod other_helm;
 mod pods;

@@ -11,7 +11,7 @@ use rcgen::{CertificateParams, KeyPair, date_time_ymd};
 use serde_json::json;
 
 /// A Secret of the type `kubernetes.io/tls` with this under its key `tls.crt`.
-fn secret(certificate: &str) -> Secret {
+pub(super) fn secret(certificate: &str) -> Secret {
     let data = [("tls.crt", certificate), ("tls.key", "not read")];
     let data = data.map(|(key, value)| (key.to_owned(), ByteString(value.as_bytes().to_vec())));
     Secret {
@@ -22,7 +22,7 @@ fn secret(certificate: &str) -> Secret {
     }
 }
 
-fn certificate(names: &[&str], change: impl FnOnce(&mut CertificateParams)) -> String {
+pub(super) fn certificate(names: &[&str], change: impl FnOnce(&mut CertificateParams)) -> String {
     let mut params = CertificateParams::new(names.iter().map(ToString::to_string).collect::<Vec<_>>()).unwrap();
     change(&mut params);
     params.self_signed(&KeyPair::generate().unwrap()).unwrap().pem()
