@@ -37,7 +37,7 @@ pub fn release_binary() -> Result<PathBuf> {
 /// The compiler's flags of the operator in its image, which has no libc: glibc is linked statically, as the Dockerfile does.
 pub const STATIC: &str = "-Ctarget-feature=+crt-static";
 
-/// The operator for its image, rebuilt if it is out of date. In every checkout it has the same bytes.
+/// The operator for its image, rebuilt if it is out of date. It names no path of this machine.
 pub fn image_binary() -> Result<PathBuf> {
     // Because a target is named, the flags are not those of what runs while compiling.
     let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
