@@ -1220,16 +1220,22 @@ fn what_is_not_watched_is_looked_at_whatever_the_plan_waits_for() {
     let in_seconds = |seconds: i64| Some(now() + SignedDuration::from_secs(seconds));
     let absent = |w: &mut Observed| w.prerequisites.admin_secret = SecretView::Absent;
     let taken = |w: &mut Observed| w.prerequisites.hostname_holder = Some(Key::new("ns", "other"));
-    let rows: [(Value, &dyn Fn(&mut Observed), _, _); 4] = [
-        (none(), &|_| {}, "", [3, 10]),
-        (json!({"adminSecret": "mine"}), &absent, "hold Released/AdminSecretMissing!", [3, 10]),
-        (none(), &taken, "hold Released/HostnameConflict!", [3, 10]),
-        (json!({"suspend": true}), &|_| {}, "hold Reconciling/Suspended", [0, 0]),
-    ];
-    for (spec, change, expected, [edits, pods]) in rows {
+    for (spec, change, expected, [edits, pods]) in [
+        (none(), None, "", [3, 10]),
+        (
+            json!({"adminSecret": "mine"}),
+            Some(absent as fn(&mut Observed)),
+            "hold Released/AdminSecretMissing!",
+            [3, 10],
+        ),
+        (none(), Some(taken), "hold Released/HostnameConflict!", [3, 10]),
+        (json!({"suspend": true}), None, "hold Reconciling/Suspended", [0, 0]),
+    ] {
         let desired = want(&spec);
         let mut observed = settled(&desired);
-        change(&mut observed);
+        if let Some(change) = change {
+            change(&mut observed);
+        }
         for (requeue_at, waiting, seconds) in [(in_seconds(3), None, edits), (None, Some("x".to_owned()), pods)] {
             (observed.requeue_at, observed.objects.workloads[0].waiting) = (requeue_at, waiting);
             let plan = decide(&desired, &observed, &config(), now());
