@@ -1,7 +1,7 @@
 # syntax=docker/dockerfile:1
 # The operator, and the helm and restic that it runs: no shell, no package manager, no libc.
 #
-# `cargo e2e release` makes the same image without an engine, and the chart and the manifest that install it.
+# `cargo e2e release` makes an image with the same programs and settings without an engine, and the chart and the manifest that install it.
 #
 #   docker buildx build --tag registry.example.com/platform/clientapp-operator:0.1.0 --platform linux/amd64,linux/arm64 --push .
 #

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::LazyLock;
 
-use anyhow::{Context as _, Result, anyhow, bail};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
@@ -41,6 +41,14 @@ pub const STATIC: &str = "-Ctarget-feature=+crt-static";
 pub fn image_binary() -> Result<PathBuf> {
     // Because a target is named, the flags are not those of what runs while compiling.
     let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
+    let libc = Command::new("getconf").arg("GNU_LIBC_VERSION").output().context("cannot run getconf")?;
+    let libc = String::from_utf8_lossy(&libc.stdout).trim().to_owned();
+    // Before, a static program loaded its resolver of names at run time.
+    let is_new = libc.rsplit_once('.').and_then(|(_, minor)| minor.parse().ok()).is_some_and(|minor: u32| minor >= 34);
+    ensure!(
+        is_new,
+        "the operator's image needs glibc 2.34 or later, and its static library; this machine has {libc:?}"
+    );
     let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
     let home = home.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cargo")));
     let home = home.context("neither CARGO_HOME nor HOME is set")?;

@@ -25,7 +25,7 @@ use crate::tools::{self, Tools};
 pub use verify::{image, verify};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
-/// What `kubectl apply` takes.
+/// The file that `kubectl apply` takes.
 pub const MANIFEST: &str = "clientapp-operator.yaml";
 const SUMS: &str = "SHA256SUMS";
 const SIGNATURE: &str = "SHA256SUMS.sig";
@@ -37,7 +37,7 @@ pub struct Options {
     /// The release: a directory that does not exist yet or, with --verify, that does
     pub directory: PathBuf,
     /// Where the image will be pushed; manifest and chart name it with its digest
-    #[arg(long, value_name = "REGISTRY/NAME", required_unless_present = "verify")]
+    #[arg(long, value_name = "REGISTRY/NAME", required_unless_present = "verify", value_parser = repository)]
     pub repository: Option<String>,
     /// Check a release instead of making one
     #[arg(long, conflicts_with = "repository")]
@@ -45,6 +45,21 @@ pub struct Options {
     /// A private key in PEM, with which openssl signs SHA256SUMS; with --verify, the public key
     #[arg(long, value_name = "FILE")]
     pub key: Option<PathBuf>,
+}
+
+/// Reads the name of an image without tag and digest.
+fn repository(text: &str) -> Result<String, String> {
+    let (registry, path) = text.split_once('/').unwrap_or_default();
+    let is_made_of = |text: &str, more: &str| {
+        let is_allowed =
+            |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || more.as_bytes().contains(&byte);
+        !text.is_empty() && text.bytes().all(is_allowed)
+    };
+    let is_path = path.split('/').all(|part| is_made_of(part, "-._"));
+    (is_made_of(registry, "-.:") && is_path).then(|| text.to_owned()).ok_or_else(|| {
+        "must be a registry and a name without a tag, such as registry.example.com/platform/clientapp-operator"
+            .to_owned()
+    })
 }
 
 /// The programs of the image.
@@ -226,8 +241,10 @@ fn replace_once(text: &str, from: &str, to: &str) -> Result<String> {
 /// Returns the newest section of the changelog. Pure.
 fn notes(changelog: &str, image: &str) -> Result<String> {
     let mut sections = changelog.split("\n## ").skip(1);
-    let (_, changes) = sections.next().and_then(|section| section.split_once('\n')).context("no section of changes")?;
-    Ok(format!("# clientapp-operator {VERSION}\n\nImage: `{image}`\n\n{}\n", changes.trim()))
+    let (name, changes) =
+        sections.next().and_then(|section| section.split_once('\n')).context("no section of changes")?;
+    let title = if name.starts_with(VERSION) { VERSION.to_owned() } else { format!("{VERSION} ({name})") };
+    Ok(format!("# clientapp-operator {title}\n\nImage: `{image}`\n\n{}\n", changes.trim()))
 }
 
 /// Signs the sums, or checks their signature.
@@ -251,9 +268,23 @@ mod tests {
     #[test]
     fn notes_are_the_newest_section() {
         let changelog = "# Changelog\n\n## Unreleased\n\n### Added\n\n- B\n\n## 0.1.0\n\n- A\n";
-        let expected = format!("# clientapp-operator {VERSION}\n\nImage: `a@b`\n\n### Added\n\n- B\n");
-        assert_eq!(notes(changelog, "a@b").expect("it has a section"), expected);
+        let expected =
+            |title: &str, changes: &str| format!("# clientapp-operator {title}\n\nImage: `a@b`\n\n{changes}\n");
+        let unreleased = expected(&format!("{VERSION} (Unreleased)"), "### Added\n\n- B");
+        assert_eq!(notes(changelog, "a@b").expect("it has a section"), unreleased);
+        let released = format!("# Changelog\n\n## {VERSION} - 2026-11-30\n\n- A\n");
+        assert_eq!(notes(&released, "a@b").expect("it has a section"), expected(VERSION, "- A"));
         notes("# Changelog\n", "a@b").expect_err("it has none");
+    }
+
+    #[test]
+    fn a_repository_has_a_registry_and_neither_tag_nor_digest() {
+        for good in ["registry.example.com/clientapp-operator", "localhost:5000/a/b_c.d-e"] {
+            assert_eq!(repository(good).as_deref(), Ok(good));
+        }
+        for bad in ["", "a", "a/", "/a", "a/b:1.0", "a/b@sha256:0", "a//b", "A/b", "a/B", "https://a/b", "a/b c"] {
+            repository(bad).expect_err(bad);
+        }
     }
 
     #[test]

@@ -90,8 +90,8 @@ pub struct ProfileRollout {
     #[x_kube(validation = Rule::new("self.matches('^([0-9]+(h|m|s))+$') && duration(self) <= duration('168h')").message("must be a duration such as 10m, at most 168h"))]
     pub soak: Option<String>,
 
-    /// When ClientApps may get a revision. Absent: at any time. One that has begun to get it goes on when the window closes, and the way back to
-    /// an earlier revision waits for no window.
+    /// When ClientApps may get a revision. Absent: at any time. One whose turn has come goes on when the window closes, also if helm has
+    /// not run for it yet; the way back to an earlier revision waits for no window.
     pub window: Option<RolloutWindow>,
 
     /// The number of ClientApps that have to fail with the revision for the rollout to stop. It goes on once fewer have failed. Absent: 1.

@@ -211,10 +211,6 @@ async fn reconcile(ctx: &ProfileContext, profile: &Reconciling<'_>) -> Result<Ac
         Ok(canaries) => canaries,
         Err(problem) => return ctx.refuse(profile, problem).await,
     };
-    let window = match Window::at(now, rollout.window.as_ref()) {
-        Ok(window) => window,
-        Err(problem) => return ctx.refuse(profile, problem).await,
-    };
     let revisions = ctx.with_newest(profile, &revision::content(spec, &ctx.config.base_values)).await?;
     let newest = revisions.last().map_or(1, |revision| revision.number);
     let named = |number: i64| revisions.iter().find(|revision| revision.number == number);
@@ -233,13 +229,19 @@ async fn reconcile(ctx: &ProfileContext, profile: &Reconciling<'_>) -> Result<Ac
         );
         return ctx.refuse(profile, problem).await;
     }
+    let current = recorded_current.filter(|number| named(*number).is_some()).unwrap_or(target);
+    let window = match Window::at(now, rollout.window.as_ref()) {
+        Ok(window) => window,
+        // The way back waits for no window, nor for one that is valid.
+        Err(_) if rollout.revision.is_some() && target <= current => Window::Open(None),
+        Err(problem) => return ctx.refuse(profile, problem).await,
+    };
     let name = &profile.key.name;
     let view = |app: &Arc<Guard<ClientApp>>| app::view(app, (name, &revisions), canaries.as_ref(), now);
     let mut apps: Vec<AppView> = ctx.apps.store.state().iter().filter_map(view).collect();
     let turns = ctx.profiles.turns_of(profile.uid());
     let none = BTreeSet::new();
     let permitted = if turns.target == target_revision.name { &turns.permitted } else { &none };
-    let current = recorded_current.filter(|number| named(*number).is_some()).unwrap_or(target);
     let decide =
         |apps: &[AppView]| waves::decide(&Rollout { current, target, spec: &rollout, apps, permitted, window }, now);
     let mut decision = decide(&apps);

@@ -110,7 +110,10 @@ pub(super) fn decide(rollout: &Rollout<'_>, now: Timestamp) -> Decision {
     let (moved, mut rest): (Vec<_>, Vec<_>) = counted.iter().copied().partition(|app| has(app));
     let updated = apps.iter().filter(|app| has(app)).count();
     let waiting_out: Vec<_> = out.into_iter().filter(|app| !has(app)).collect();
-    if rest.is_empty() && !(spec.paused && target != current) {
+    // Otherwise all would take it at once, as soon as the last one that counts is suspended.
+    let is_held = spec.paused || !is_back && matches!(window, Window::Closed(_));
+    let is_everywhere = updated == apps.len() && !apps.is_empty();
+    if rest.is_empty() && (is_everywhere || !is_held || target == current) {
         let permitted = waiting_out.iter().map(|app| app.uid.clone()).collect();
         return Decision { permitted, updated, rollout: None, wait: Wait::Nothing };
     }

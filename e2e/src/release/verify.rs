@@ -29,9 +29,9 @@ pub fn verify(directory: &Path, key: Option<&Path>) -> Result<String> {
     ensure!(wrong.is_empty(), "{}", wrong.join("; "));
 
     let only = |suffix: &str| {
-        let mut names = found.keys().filter(|name| name.ends_with(suffix));
-        let name = names.next().with_context(|| format!("the release has no file *{suffix}"))?;
-        Ok::<_, anyhow::Error>((name, File::open(directory.join(name))?))
+        let names: Vec<_> = found.keys().filter(|name| name.ends_with(suffix)).collect();
+        let [name] = names[..] else { bail!("the release has {} files *{suffix}, not one", names.len()) };
+        Ok((name, File::open(directory.join(name))?))
     };
     let (archive, file) = only(".oci.tar")?;
     let digest = image_digest(file).with_context(|| archive.clone())?;
@@ -54,7 +54,8 @@ pub fn verify(directory: &Path, key: Option<&Path>) -> Result<String> {
 /// # Errors
 /// If it names another number of images.
 pub fn image(manifest: &str) -> Result<&str> {
-    let images: Vec<_> = manifest.lines().filter_map(|line| line.trim().strip_prefix("image: ")).collect();
+    let images: Vec<_> =
+        manifest.lines().filter_map(|line| line.trim_start_matches([' ', '-']).strip_prefix("image: ")).collect();
     let [image] = images[..] else { bail!("{MANIFEST} names {} images", images.len()) };
     Ok(image)
 }
@@ -101,11 +102,12 @@ fn compare(listed: &BTreeMap<String, String>, found: &BTreeMap<String, String>) 
 
 /// Returns the digest of the archive's one image, of which each blob is there and what its digest says.
 fn image_digest(archive: File) -> Result<String> {
-    let mut blobs = BTreeMap::new();
+    let (mut blobs, mut names) = (BTreeMap::new(), BTreeSet::new());
     let mut index = Value::Null;
     for entry in tar::Archive::new(archive).entries()? {
         let mut entry = entry?;
         let path = entry.path()?.display().to_string();
+        ensure!(names.insert(path.clone()), "{path} is in it twice");
         if path == "index.json" {
             index = serde_json::from_reader(&mut entry)?;
         } else if let Some(named) = path.strip_prefix("blobs/sha256/") {
@@ -115,6 +117,8 @@ fn image_digest(archive: File) -> Result<String> {
             let digest = image::digest(start.as_slice().chain(&mut entry))?;
             ensure!(digest == named, "the blob {named} is another one");
             blobs.insert(format!("sha256:{digest}"), start);
+        } else {
+            ensure!(path == "oci-layout", "{path} does not belong in an image");
         }
     }
     let blob = |descriptor: &Value| {

@@ -29,7 +29,7 @@ use crate::{
 /// Holds what is remembered of one app. What is said of a revision, a Secret or a uid names it, so that a successor does not use it.
 #[derive(Default)]
 pub(crate) struct PerApp {
-    /// What was read of the Secrets with its credentials, by name.
+    /// Holds what was read of the Secrets with its credentials, by name.
     pub secrets: BTreeMap<String, KnownSecret>,
     /// The certificate in one version of the app's Secret.
     pub certificate: Option<(String, certificate::Read)>,

@@ -89,6 +89,6 @@ pub(super) fn state(desired: &Desired, observed: &Observed, now: Timestamp) -> R
 
 /// Returns when to list the pods of workloads that are not ready. Pods are not watched.
 pub(super) fn next_pod_check(observed: &Observed, now: Timestamp) -> Option<Timestamp> {
-    (!observed.workloads_are_ready())
+    (observed.asks_for_pods() && !observed.workloads_are_ready())
         .then(|| pods::next_check(pods::not_ready_since(&observed.recorded).unwrap_or(now), now))
 }

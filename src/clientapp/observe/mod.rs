@@ -174,7 +174,7 @@ async fn prerequisites(
     now: Timestamp,
 ) -> Result<Prerequisites, Error> {
     let (key, uid) = (app.key, app.uid());
-    let redis_secret = secrets::redis(ctx, app).await?;
+    let redis_secret = secrets::redis(ctx, app, desired).await?;
     let chart = ctx.charts.cached(&desired.target().chart_version).await.map(|chart| CachedChart::from(chart.as_ref()));
     let installed = installed_chart::installed(recorded);
     Ok(Prerequisites {

@@ -48,10 +48,11 @@ pub(super) async fn admin(
     }
 }
 
-/// Returns the generated Secret with the Redis password.
-pub(super) async fn redis(ctx: &Ctx, app: &App<'_>) -> Result<SecretView, Error> {
+/// Returns the generated Secret with the Redis password; without Redis, only whose it is.
+pub(super) async fn redis(ctx: &Ctx, app: &App<'_>, desired: &Desired) -> Result<SecretView, Error> {
     let secret = Key::new(&app.key.namespace, app.key.redis_secret());
-    with_keys(ctx, app, own_secret(ctx.watches.secrets.get(&secret), app), &secret).await
+    let view = own_secret(ctx.watches.secrets.get(&secret), app);
+    if desired.secrets.redis.is_some() { with_keys(ctx, app, view, &secret).await } else { Ok(view) }
 }
 
 /// Returns the generated administrator credentials. If they are in use and the watch does not show them, the API server is

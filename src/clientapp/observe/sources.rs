@@ -132,7 +132,11 @@ pub(crate) async fn remember(ctx: &Ctx, app: &Key, readable: &Readable, found: S
 /// Returns the certificate in an app's Secret; `None`: there is no such Secret. It is read once for each version; of its
 /// private key is seen only that there is one.
 pub(crate) async fn certificate(ctx: &Ctx, app: &Key, secret: &Key) -> Result<Option<certificate::Read>, Error> {
-    let Some(seen) = ctx.watches.secrets.get(secret) else { return Ok(None) };
+    let forget = || ctx.memory.drop(app, |app| app.certificate = None);
+    let Some(seen) = ctx.watches.secrets.get(secret) else {
+        forget();
+        return Ok(None);
+    };
     if let Some((version, known)) = ctx.memory.read(app, |app| app.certificate.clone())
         && version == seen.resource_version
     {
@@ -141,7 +145,10 @@ pub(crate) async fn certificate(ctx: &Ctx, app: &Key, secret: &Key) -> Result<Op
     let api: Api<Secret> = Api::namespaced(ctx.client.clone(), &secret.namespace);
     let found =
         api.get_opt(&secret.name).await.map_err(Error::api(format!("read the certificate in Secret {secret}")))?;
-    let Some(Secret { metadata, data, .. }) = found else { return Ok(None) };
+    let Some(Secret { metadata, data, .. }) = found else {
+        forget();
+        return Ok(None);
+    };
     let data = data.unwrap_or_default();
     let value = |key: &str| data.get(key).filter(|ByteString(value)| !value.is_empty());
     let missing = |key: &str| Err(format!("has no value under {key}"));

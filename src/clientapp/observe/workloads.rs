@@ -13,7 +13,7 @@ use crate::{
         observed::{
             inventory,
             pods::{self, NAMED_WORKLOADS, PodsView},
-            release::{ReleasePhase, ReleaseView},
+            release::ReleaseView,
             types::{Observed, Workload},
         },
         spec::desired::Desired,
@@ -72,9 +72,8 @@ pub(super) async fn with_reasons(ctx: &Ctx, desired: &Desired, observed: &mut Ob
     }
     let key = &desired.key;
     let since = pods::not_ready_since(&observed.recorded);
-    let is_settled = observed.release.as_ref().is_some_and(|release| release.phase == ReleasePhase::Deployed);
-    let is_asked_for = is_settled || observed.run.busy.is_some();
-    let Some(since) = since.filter(|since| is_asked_for && now.duration_since(*since) >= pods::GRACE) else {
+    let asks = observed.asks_for_pods();
+    let Some(since) = since.filter(|since| asks && now.duration_since(*since) >= pods::GRACE) else {
         ctx.memory.drop(key, |app| app.pods = None);
         return;
     };

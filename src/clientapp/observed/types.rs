@@ -7,7 +7,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use semver::Version;
 use serde_json::Value;
 
-use super::{certificate, file_backup::FilesView, release::ReleaseView, repair_backoff::Repairs};
+use super::{
+    certificate,
+    file_backup::FilesView,
+    release::{ReleasePhase, ReleaseView},
+    repair_backoff::Repairs,
+};
 use crate::{
     clientapp::{
         helm_runs::HelmRun,
@@ -119,6 +124,12 @@ impl Observed {
     }
 
     /// Returns true if all workloads of the release are ready.
+    /// Returns true if pods may say why a workload is not ready: of a revision that is deployed, or that helm is installing.
+    pub(crate) fn asks_for_pods(&self) -> bool {
+        let is_settled = self.release.as_ref().is_some_and(|release| release.phase == ReleasePhase::Deployed);
+        is_settled || self.run.busy.is_some()
+    }
+
     pub(crate) fn workloads_are_ready(&self) -> bool {
         self.objects.workloads.iter().all(|workload| workload.waiting.is_none())
     }

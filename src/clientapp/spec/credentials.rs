@@ -25,7 +25,7 @@ use crate::{
 /// Keys of a Secret, each with a digest of its value; that of none is empty.
 pub(crate) type Contents = Arc<BTreeMap<String, String>>;
 
-/// What was read of one version of a Secret.
+/// Holds what was read of one version of a Secret.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct KnownSecret {
     pub version: String,

@@ -519,7 +519,7 @@ impl UserValues {
     }
 }
 
-/// What lies under an app's own spec.
+/// Holds what lies under an app's own spec.
 struct ProfileLayer {
     values: Value,
     persistence: ProfilePersistence,

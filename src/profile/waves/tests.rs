@@ -236,13 +236,19 @@ fn while_the_window_is_closed_no_other_app_gets_the_revision() {
 }
 
 #[test]
-fn what_is_paused_does_not_end_because_nobody_counts() {
+fn what_is_paused_or_has_no_window_does_not_end_because_no_app_counts() {
     let mut fleet = apps(2, 0);
     fleet.iter_mut().for_each(|app| app.is_out = true);
+    let opens = at(NOW + 60);
     for apps in [&fleet[..], &[]] {
-        let decision = decided(apps, json!({"paused": true}), &[]);
-        assert_eq!((decision.wait, decision.permitted.len()), (Wait::Paused, 0));
-        assert!(decision.rollout.is_some());
+        for (paused, window, wait) in [(true, OPEN, Wait::Paused), (false, Window::Closed(opens), Wait::Closed(opens))]
+        {
+            let (spec, permitted) = (spec(json!({"paused": paused})), BTreeSet::new());
+            let rollout = Rollout { current: 1, target: 2, spec: &spec, apps, permitted: &permitted, window };
+            let decision = decide(&rollout, at(NOW));
+            assert_eq!((decision.wait, decision.permitted.len()), (wait, 0));
+            assert!(decision.rollout.is_some());
+        }
     }
 }
 
