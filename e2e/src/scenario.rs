@@ -68,10 +68,12 @@ pub async fn names<K: Object>(tenant: &Tenant) -> Vec<String> {
     selected::<K>(tenant, "").await
 }
 
-/// The names of those with these labels.
+/// The names of those with these labels; none, if the cluster does not know the kind, such as Percona's.
 async fn selected<K: Object>(tenant: &Tenant, labels: &str) -> Vec<String> {
-    let objects = tenant.api::<K>().list(&ListParams::default().labels(labels)).await.unwrap();
-    objects.iter().map(|object| object.name_any()).collect()
+    match tenant.api::<K>().list(&ListParams::default().labels(labels)).await {
+        Err(kube::Error::Api(status)) if status.code == 404 => Vec::new(),
+        objects => objects.unwrap().iter().map(|object| object.name_any()).collect(),
+    }
 }
 
 /// Creates a Secret for `spec.adminSecret`.

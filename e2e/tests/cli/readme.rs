@@ -125,7 +125,7 @@ fn the_image_is_pushed_to_where_the_manifest_names_it() {
     };
     let repository = last("cargo e2e release dist --repository");
     let archive = format!("oci-archive:dist/clientapp-operator-{}-linux-amd64.oci.tar", env!("CARGO_PKG_VERSION"));
-    let pushed = last(&format!("skopeo copy {archive} docker://"));
+    let pushed = last(&format!("skopeo copy --preserve-digests {archive} docker://"));
     assert_eq!(pushed, format!("docker://{repository}:{}", env!("CARGO_PKG_VERSION")));
     assert_eq!(last("kubectl apply --server-side -f"), format!("dist/{}", release::MANIFEST));
 }
