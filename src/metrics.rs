@@ -6,6 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use parking_lot::Mutex;
 use prometheus_client::{
@@ -84,9 +85,14 @@ pub(crate) fn ready_labels(conditions: &[Condition]) -> Labels {
     vec![("state", state.to_owned()), ("reason", reason.to_owned())]
 }
 
-/// Returns namespace and name of an object as labels.
-pub(crate) fn object_labels(namespace: &str, name: &str) -> Labels {
-    vec![("namespace", namespace.to_owned()), ("name", name.to_owned())]
+/// Returns the times of an object that it has, as samples with its namespace and name.
+pub(crate) fn times<const N: usize>(
+    namespace: &str,
+    name: &str,
+    times: [(Measure, Option<Timestamp>); N],
+) -> impl Iterator<Item = Sample> + use<N> {
+    let labels = vec![("namespace", namespace.to_owned()), ("name", name.to_owned())];
+    times.into_iter().filter_map(move |(measure, time)| Some((measure, labels.clone(), time?.as_second())))
 }
 
 /// Cheap to update.
@@ -213,9 +219,12 @@ mod tests {
     #[test]
     fn what_is_counted_is_rendered() {
         let metrics = Arc::new(counted());
-        let dump = |name, time| (Measure::PostgresqlBackup, object_labels("shop", name), time);
+        let dump = |name, seconds| {
+            let time = Timestamp::from_second(seconds).expect("it is a time");
+            times("shop", name, [(Measure::PostgresqlBackup, Some(time)), (Measure::PostgresqlBackupOverdue, None)])
+        };
         let apps = || vec![state("True", "Ready"), state("False", "InvalidSpec"), state("True", "Ready")];
-        let dumps = move || vec![dump("orders", 1_767_236_400), dump("new", 0)];
+        let dumps = move || dump("orders", 1_767_236_400).chain(dump("new", 0)).collect();
         let sources = (metrics.measure("ClientApp", apps), metrics.measure("Postgresql", dumps));
         assert!(metrics.render().contains("clientapp_operator_leader 0"));
         metrics.leads(Leadership::unconditional());

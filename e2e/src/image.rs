@@ -2,17 +2,16 @@
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
-use std::io::{self, Read, Seek as _, Write};
+use std::io::{self, Seek as _, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use serde_json::{Value, json};
-use sha2::{Digest as _, Sha256};
 use tar::{Builder, EntryType, Header};
 
-use crate::digest::{hex, sha256};
+use crate::digest::{sha256, sha256_of};
 
 /// The architecture of this machine's images, as OCI names it.
 pub const ARCHITECTURE: &str = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
@@ -39,7 +38,7 @@ impl Layer {
     /// An archive as it is.
     pub fn of(path: &Path) -> Result<Self> {
         let mut file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
-        let digest = digest(&mut file)?;
+        let digest = sha256_of(&mut file)?;
         Ok(Self { path: path.to_owned(), digest, size: file.stream_position()?, unpacked: None })
     }
 
@@ -62,18 +61,6 @@ impl Layer {
 
     pub fn size(&self) -> u64 {
         self.size
-    }
-}
-
-/// Returns the sha256 in hexadecimal of all that is read.
-pub fn digest(mut from: impl Read) -> Result<String> {
-    let mut hash = Sha256::new();
-    let mut buffer = vec![0; 1 << 20];
-    loop {
-        match from.read(&mut buffer)? {
-            0 => return Ok(hex(&hash.finalize())),
-            read => hash.update(&buffer[..read]),
-        }
     }
 }
 

@@ -1,11 +1,10 @@
 //! S3-compatible storage on the loopback interface: versitygw on a directory with one file per object, behind a proxy
 //! that injects faults.
 
-use std::fs::{self, File};
+use std::fs;
 use std::net::TcpListener;
-use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context as _, Result, bail};
@@ -20,7 +19,7 @@ use tokio::sync::watch;
 use crate::background::Background;
 use crate::digest::sha256;
 use crate::plane::free_port;
-use crate::plane::watchdog::Watchdog;
+use crate::plane::watchdog::Watched;
 use crate::progress::Progress;
 use crate::tools::Extra;
 use crate::wait::{TIMEOUT, blocking_until};
@@ -68,9 +67,7 @@ impl Rule {
 
 /// Dropping it stops the storage.
 pub struct Objects {
-    home: PathBuf,
-    watchdog: Watchdog,
-    server: Child,
+    versitygw: Watched,
     scheme: &'static str,
     port: u16,
     proxy: u16,
@@ -107,45 +104,37 @@ impl Objects {
     fn serve(tls: Option<rcgen::CertifiedKey<rcgen::KeyPair>>, locks: bool) -> Result<Objects> {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let versitygw = Extra::Versitygw.ensure(&Progress::stderr())?;
-        let home = tempfile::tempdir()?;
-        let watchdog = Watchdog::start(home.path()).context("cannot start the watchdog")?;
-        // From here on the watchdog removes it in any case.
-        let home = home.keep();
-        for directory in ["objects", "attributes", "versions", &format!("objects/{BUCKET}")] {
-            fs::create_dir(home.join(directory))?;
-        }
-        if locks {
-            // As versitygw stores what CreateBucket and PutObjectLockConfiguration ask for (backend/posix, backend/meta/sidecar.go).
-            let attributes = home.join("attributes").join(BUCKET).join("meta");
-            fs::create_dir_all(&attributes)?;
-            let retention = serde_json::json!({"Mode": "COMPLIANCE", "Days": 1});
-            let lock = serde_json::json!({"Enabled": true, "DefaultRetention": retention});
-            fs::write(attributes.join("bucket-lock"), lock.to_string())?;
-            fs::write(attributes.join("versioning"), [1])?;
-        }
         let port = free_port()?;
-        let log = File::create(home.join("log"))?;
-        let mut server = Command::new(&versitygw);
-        if let Some(tls) = &tls {
-            fs::write(home.join("ca"), tls.cert.pem())?;
-            fs::write(home.join("key"), tls.signing_key.serialize_pem())?;
-            server.arg("--cert").arg(home.join("ca")).arg("--key").arg(home.join("key"));
-        }
-        let server = server
-            .args(["--port", &format!("127.0.0.1:{port}"), "--keep-alive", "--quiet"])
-            // Not every file system has extended attributes.
-            .args(["posix", "--sidecar"])
-            .arg(home.join("attributes"))
-            .args(locks.then(|| [PathBuf::from("--versioning-dir"), home.join("versions")]).into_iter().flatten())
-            .arg(home.join("objects"))
-            .env_clear()
-            .envs([("ROOT_ACCESS_KEY", ACCESS_KEY), ("ROOT_SECRET_KEY", SECRET_KEY)])
-            .process_group(watchdog.group())
-            .stdin(Stdio::null())
-            .stdout(log.try_clone()?)
-            .stderr(log)
-            .spawn()
-            .context("cannot start versitygw")?;
+        let versitygw = Watched::start("versitygw", |home| {
+            for directory in ["objects", "attributes", "versions", &format!("objects/{BUCKET}")] {
+                fs::create_dir(home.join(directory))?;
+            }
+            if locks {
+                // As versitygw stores what CreateBucket and PutObjectLockConfiguration ask for (backend/posix, backend/meta/sidecar.go).
+                let attributes = home.join("attributes").join(BUCKET).join("meta");
+                fs::create_dir_all(&attributes)?;
+                let retention = serde_json::json!({"Mode": "COMPLIANCE", "Days": 1});
+                let lock = serde_json::json!({"Enabled": true, "DefaultRetention": retention});
+                fs::write(attributes.join("bucket-lock"), lock.to_string())?;
+                fs::write(attributes.join("versioning"), [1])?;
+            }
+            let mut server = Command::new(&versitygw);
+            if let Some(tls) = &tls {
+                fs::write(home.join("ca"), tls.cert.pem())?;
+                fs::write(home.join("key"), tls.signing_key.serialize_pem())?;
+                server.arg("--cert").arg(home.join("ca")).arg("--key").arg(home.join("key"));
+            }
+            server
+                .args(["--port", &format!("127.0.0.1:{port}"), "--keep-alive", "--quiet"])
+                // Not every file system has extended attributes.
+                .args(["posix", "--sidecar"])
+                .arg(home.join("attributes"))
+                .args(locks.then(|| [PathBuf::from("--versioning-dir"), home.join("versions")]).into_iter().flatten())
+                .arg(home.join("objects"))
+                .env_clear()
+                .envs([("ROOT_ACCESS_KEY", ACCESS_KEY), ("ROOT_SECRET_KEY", SECRET_KEY)]);
+            Ok(server)
+        })?;
 
         let listener = TcpListener::bind("127.0.0.1:0")?;
         listener.set_nonblocking(true)?;
@@ -168,14 +157,17 @@ impl Objects {
             }
         })?;
         let scheme = if tls.is_some() { "https" } else { "http" };
-        let mut objects = Objects { home, watchdog, server, scheme, port, proxy, shared, _server: background };
+        let mut objects = Objects { versitygw, scheme, port, proxy, shared, _server: background };
         let ended = blocking_until("versitygw answers", || {
             let answers = std::net::TcpStream::connect(("127.0.0.1", port)).is_ok();
-            let ended = objects.server.try_wait().ok().flatten().is_some();
+            let ended = objects.versitygw.server.try_wait().ok().flatten().is_some();
             (answers || ended).then_some(ended)
         });
         if ended {
-            bail!("versitygw does not start:\n{}", fs::read_to_string(objects.home.join("log")).unwrap_or_default());
+            bail!(
+                "versitygw does not start:\n{}",
+                fs::read_to_string(objects.versitygw.home.join("log")).unwrap_or_default()
+            );
         }
         Ok(objects)
     }
@@ -188,7 +180,7 @@ impl Objects {
     /// The file with its certificate.
     #[must_use]
     pub fn ca(&self) -> PathBuf {
-        self.home.join("ca")
+        self.versitygw.home.join("ca")
     }
 
     /// The URL of the proxy, which injects the faults.
@@ -200,13 +192,13 @@ impl Objects {
     /// The file of an object, or the directory of a key prefix.
     #[must_use]
     pub fn file(&self, key: &str) -> PathBuf {
-        self.home.join("objects").join(BUCKET).join(key)
+        self.versitygw.home.join("objects").join(BUCKET).join(key)
     }
 
     /// The number of former versions that a bucket with Object Lock keeps.
     #[must_use]
     pub fn former_versions(&self) -> usize {
-        files(&self.home.join("versions")).len()
+        files(&self.versitygw.home.join("versions")).len()
     }
 
     /// The keys of all objects under a prefix, without the prefix.
@@ -230,14 +222,6 @@ impl Objects {
     /// Waits until more than this many requests have met a fault.
     pub fn met_more_than(&self, so_many: usize) {
         blocking_until("a request meets a fault", || self.met() > so_many);
-    }
-}
-
-impl Drop for Objects {
-    fn drop(&mut self) {
-        self.watchdog.act();
-        let _ = self.server.wait();
-        self.watchdog.wait();
     }
 }
 

@@ -37,18 +37,26 @@ pub fn release_binary() -> Result<PathBuf> {
 /// The compiler's flags of the operator in its image, which has no libc: glibc is linked statically, as the Dockerfile does.
 pub const STATIC: &str = "-Ctarget-feature=+crt-static";
 
+/// Returns the target of the operator in its image.
+pub fn image_target() -> String {
+    format!("{}-unknown-linux-gnu", std::env::consts::ARCH)
+}
+
+/// Returns the version of the glibc that is linked into it, such as 2.36.
+pub fn glibc() -> Result<String> {
+    let output = Command::new("getconf").arg("GNU_LIBC_VERSION").output().context("cannot run getconf")?;
+    let printed = String::from_utf8_lossy(&output.stdout);
+    let version = printed.trim().strip_prefix("glibc ");
+    version.map(str::to_owned).with_context(|| format!("getconf prints no version of glibc: {printed:?}"))
+}
+
 /// The operator for its image, rebuilt if it is out of date. It names no path of this machine.
 pub fn image_binary() -> Result<PathBuf> {
     // Because a target is named, the flags are not those of what runs while compiling.
-    let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
-    let libc = Command::new("getconf").arg("GNU_LIBC_VERSION").output().context("cannot run getconf")?;
-    let libc = String::from_utf8_lossy(&libc.stdout).trim().to_owned();
+    let (target, glibc) = (image_target(), glibc()?);
     // Before, a static program loaded its resolver of names at run time.
-    let is_new = libc.rsplit_once('.').and_then(|(_, minor)| minor.parse().ok()).is_some_and(|minor: u32| minor >= 34);
-    ensure!(
-        is_new,
-        "the operator's image needs glibc 2.34 or later, and its static library; this machine has {libc:?}"
-    );
+    let is_new = glibc.rsplit_once('.').and_then(|(_, minor)| minor.parse().ok()).is_some_and(|minor: u32| minor >= 34);
+    ensure!(is_new, "the operator's image needs glibc 2.34 or later, and its static library; this machine has {glibc}");
     let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
     let home = home.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cargo")));
     let home = home.context("neither CARGO_HOME nor HOME is set")?;

@@ -17,7 +17,7 @@ use crate::{
     crd::{ClientApp, Guard},
     deletion::brake::DeletionBrake,
     helm::{ChartCache, Helm, gateway::Gateway},
-    metrics::{Measure, Sample, object_labels, ready_labels},
+    metrics::{self, Measure, Sample, ready_labels},
     platform::{
         controller::{ControllerContext, Feed, Objects, control},
         key::{Key, key_of},
@@ -86,12 +86,9 @@ fn samples_of(app: &Guard<ClientApp>, certificate: Option<Arc<Certificate>>) -> 
         (Measure::FilesBackup, has_schedule.then(|| success.map_or(Timestamp::UNIX_EPOCH, |time| time.0))),
         (Measure::FilesBackupOverdue, files.and_then(file_backup::late_at)),
     ];
-    let times = times
-        .into_iter()
-        .filter_map(|(measure, time)| Some((measure, object_labels(&namespace, &name), time?.as_second())));
     [(Measure::Apps, ready_labels(&status.conditions), 1), (Measure::AppsInstalled, installed, 1)]
         .into_iter()
-        .chain(times)
+        .chain(metrics::times(&namespace, &name, times))
         .collect()
 }
 

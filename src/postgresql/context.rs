@@ -18,7 +18,7 @@ use crate::{
     crd::{Guard, POSTGRESQL_FINALIZER, Postgresql, PostgresqlStatus},
     deletion::{brake::DeletionBrake, recently_created::RecentlyCreated},
     leadership::Leadership,
-    metrics::{Measure, Sample, object_labels},
+    metrics::{self, Measure, Sample},
     platform::{
         cache::Memo,
         controller::{ControllerContext, Objects, after_finalizer, control},
@@ -126,12 +126,11 @@ fn samples(postgresqls: &Objects<Postgresql>) -> Vec<Sample> {
         let last = success.map_or(Timestamp::UNIX_EPOCH, |time| time.0);
         let overdue = dumps::overdue_times(&status).min();
         let Key { namespace, name } = key_of(&*guard);
-        [
+        let times = [
             (Measure::PostgresqlBackup, has_schedule.then_some(last)),
             (Measure::PostgresqlBackupOverdue, overdue.filter(|_| has_times)),
-        ]
-        .into_iter()
-        .filter_map(move |(measure, time)| Some((measure, object_labels(&namespace, &name), time?.as_second())))
+        ];
+        metrics::times(&namespace, &name, times)
     };
     postgresqls.store.state().into_iter().flat_map(times).collect()
 }

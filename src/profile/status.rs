@@ -81,6 +81,7 @@ fn ready(target: i64, apps: usize, decision: &Decision) -> Verdict {
         rollout.wave,
         rollout.waves.len()
     );
+    let at = |time: &Timestamp| time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     match wait {
         Wait::Nothing => Verdict::no(Reason::RollingOut, progress),
         Wait::NotReady(count) => {
@@ -90,14 +91,12 @@ fn ready(target: i64, apps: usize, decision: &Decision) -> Verdict {
             });
             Verdict::no(Reason::RollingOut, format!("{progress}: {count} are not Ready with it yet{such}"))
         }
-        Wait::Soak(until) => Verdict::no(
-            Reason::RollingOut,
-            format!("{progress}: the next wave begins at {}", until.strftime("%Y-%m-%dT%H:%M:%SZ")),
-        ),
-        Wait::Closed(until) => Verdict::no(
-            Reason::RollingOut,
-            format!("{progress}: spec.rollout.window opens at {}", until.strftime("%Y-%m-%dT%H:%M:%SZ")),
-        ),
+        Wait::Soak(until) => {
+            Verdict::no(Reason::RollingOut, format!("{progress}: the next wave begins at {}", at(until)))
+        }
+        Wait::Closed(until) => {
+            Verdict::no(Reason::RollingOut, format!("{progress}: spec.rollout.window opens at {}", at(until)))
+        }
         Wait::Unavailable(count) => Verdict::no(
             Reason::RollingOut,
             format!("{progress}: {count} are not Ready, as many as spec.rollout.maxUnavailable allows"),

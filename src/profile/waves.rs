@@ -110,10 +110,14 @@ pub(super) fn decide(rollout: &Rollout<'_>, now: Timestamp) -> Decision {
     let (moved, mut rest): (Vec<_>, Vec<_>) = counted.iter().copied().partition(|app| has(app));
     let updated = apps.iter().filter(|app| has(app)).count();
     let waiting_out: Vec<_> = out.into_iter().filter(|app| !has(app)).collect();
-    // Otherwise all would take it at once, as soon as the last one that counts is suspended.
-    let is_held = spec.paused || !is_back && matches!(window, Window::Closed(_));
+    let held = match window {
+        _ if spec.paused => Some(Wait::Paused),
+        Window::Closed(until) if !is_back => Some(Wait::Closed(until)),
+        Window::Closed(_) | Window::Open(_) => None,
+    };
     let is_everywhere = updated == apps.len() && !apps.is_empty();
-    if rest.is_empty() && (is_everywhere || !is_held || target == current) {
+    // One that is held goes on: else all would take it at once, as soon as the last one that counts is suspended.
+    if rest.is_empty() && (is_everywhere || held.is_none() || target == current) {
         let permitted = waiting_out.iter().map(|app| app.uid.clone()).collect();
         return Decision { permitted, updated, rollout: None, wait: Wait::Nothing };
     }
@@ -145,13 +149,7 @@ pub(super) fn decide(rollout: &Rollout<'_>, now: Timestamp) -> Decision {
     let stops_at = usize::try_from(spec.stop_at_failures.unwrap_or(1)).unwrap_or(1).max(1);
     // Apps that were not Ready before may fail with it as well.
     let is_stopped = failed.len() >= stops_at && !is_back && !in_waves.is_empty();
-    let held = match window {
-        _ if is_stopped => Some(Wait::Stopped(failed.len())),
-        _ if spec.paused => Some(Wait::Paused),
-        Window::Closed(until) if !is_back => Some(Wait::Closed(until)),
-        _ => None,
-    };
-    if let Some(wait) = held {
+    if let Some(wait) = is_stopped.then_some(Wait::Stopped(failed.len())).or(held) {
         return Decision { permitted: BTreeSet::new(), updated, rollout: Some(progress(wave)), wait };
     }
     let (wave, gate) = match gate(&moved, awaited.len(), soak(spec), now) {

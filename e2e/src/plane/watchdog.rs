@@ -8,10 +8,13 @@
 //!
 //! SIGKILL at once: everything that the servers could save is about to be deleted.
 
+use std::fs::File;
 use std::io::{self, PipeWriter};
 use std::os::unix::process::CommandExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context as _, Result};
 
 /// Leads the group until it is killed with it, or the owner lets go.
 const LEADER: &str = "read -r _";
@@ -60,6 +63,40 @@ impl Watchdog {
         // An error means that there is nothing left to wait for, which is the goal.
         let _ = self.leader.wait();
         let _ = self.watchdog.wait();
+    }
+}
+
+/// A server in a directory of its own. Dropping it stops the server and removes the directory.
+pub(crate) struct Watched {
+    pub(crate) home: PathBuf,
+    pub(crate) server: Child,
+    watchdog: Watchdog,
+}
+
+impl Watched {
+    /// Starts the server of this name with the command that `command` returns for the directory. The directory's file `log` has what it prints.
+    pub(crate) fn start(name: &str, command: impl FnOnce(&Path) -> Result<Command>) -> Result<Self> {
+        let home = tempfile::tempdir()?;
+        let watchdog = Watchdog::start(home.path()).context("cannot start the watchdog")?;
+        // From here on the watchdog removes it in any case.
+        let home = home.keep();
+        let log = File::create(home.join("log"))?;
+        let server = command(&home)?
+            .process_group(watchdog.group())
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .spawn()
+            .with_context(|| format!("cannot start {name}"))?;
+        Ok(Self { home, server, watchdog })
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        self.watchdog.act();
+        let _ = self.server.wait();
+        self.watchdog.wait();
     }
 }
 

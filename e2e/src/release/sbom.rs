@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::Programs;
 use crate::manifests;
-use crate::operator::cargo;
+use crate::operator::{self, cargo};
 
 /// Components by their package URLs, and the components that each is made of.
 #[derive(Default)]
@@ -23,10 +23,10 @@ struct Bill {
 pub(super) fn document(image: &str, version: &str, programs: &Programs) -> Result<Value> {
     let root = manifests::directory();
     let root = root.parent().context("manifests is in a workspace")?;
-    let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     let mut tree = cargo();
     tree.args(["tree", "--locked", "--package", "clientapp-operator", "--edges", "normal,no-proc-macro"]);
-    tree.args(["--target", &target, "--prefix", "depth", "--format", "\t{p}\t{l}\t"]).current_dir(root);
+    tree.args(["--target", &operator::image_target(), "--prefix", "depth", "--format", "\t{p}\t{l}\t"])
+        .current_dir(root);
     let lock = std::fs::read_to_string(root.join("Cargo.lock"))?;
     let mut bill = Bill::default();
     let mut parts = vec![bill.add_crates(&output(tree)?, &checksums(&lock))?];
@@ -34,11 +34,9 @@ pub(super) fn document(image: &str, version: &str, programs: &Programs) -> Resul
         parts.push(bill.add_modules(&serde_json::from_str(&output(go_version(program))?)?)?);
     }
     // It is linked into the operator.
-    let mut libc = Command::new("getconf");
-    libc.arg("GNU_LIBC_VERSION");
-    let libc = output(libc)?.trim().replace(' ', "@");
-    let (name, release) = libc.split_once('@').context("getconf prints a name and a version")?;
-    let libc = bill.add(format!("pkg:generic/{libc}"), json!({"type": "library", "name": name, "version": release}));
+    let glibc = operator::glibc()?;
+    let component = json!({"type": "library", "name": "glibc", "version": glibc});
+    let libc = bill.add(url("generic", "glibc", &glibc), component);
     bill.made_of.entry(parts[0].clone()).or_default().insert(libc);
     Ok(bill.into_document(image, version, parts))
 }

@@ -10,7 +10,7 @@ use flate2::read::GzDecoder;
 use serde_json::Value;
 
 use super::{MANIFEST, SIGNATURE, SUMS, openssl};
-use crate::image;
+use crate::digest::sha256_of;
 
 /// Verifies a release, the signature only with the public key, and returns what was verified.
 ///
@@ -72,7 +72,7 @@ pub(super) fn sums(directory: &Path) -> Result<String> {
         let name = entry.file_name().into_string().ok().context("a file's name is not UTF-8")?;
         ensure!(entry.file_type()?.is_file(), "{name} is not a file");
         if name != SUMS && name != SIGNATURE {
-            lines.push((name, image::digest(File::open(entry.path())?)?));
+            lines.push((name, sha256_of(File::open(entry.path())?)?));
         }
     }
     lines.sort();
@@ -114,7 +114,7 @@ fn image_digest(archive: File) -> Result<String> {
             // Documents are small; layers are not kept.
             let mut start = Vec::new();
             entry.by_ref().take(1 << 16).read_to_end(&mut start)?;
-            let digest = image::digest(start.as_slice().chain(&mut entry))?;
+            let digest = sha256_of(start.as_slice().chain(&mut entry))?;
             ensure!(digest == named, "the blob {named} is another one");
             blobs.insert(format!("sha256:{digest}"), start);
         } else {

@@ -25,7 +25,6 @@ use super::{
     observe::{sources, uncached},
     observed::types::{FormerDatabase, Observed},
     spec::{
-        credentials::Readable,
         database::{DatabasePart, DesiredObject, PartCache, SeenPart},
         desired::Desired,
         secrets,
@@ -120,7 +119,7 @@ async fn create(ctx: &Ctx, app: &App<'_>, secret: Secret) -> Result<(), Error> {
     if let Some(made) = made.map_err(Error::api(format!("create Secret {}/{name}", key.namespace)))? {
         ctx.memory.recently_created.record(key, app.uid(), DataKind::Secret.owned(&made.metadata));
         if let Ok(object) = app.object() {
-            sources::remember(ctx, key, &Readable::new(object, &ctx.config), made).await?;
+            sources::remember(ctx, object, made).await?;
         }
     }
     Ok(())

@@ -24,8 +24,13 @@ use crate::{
             values_from::{SourceVersions, Sources, ValuesSource, denied, merge},
         },
     },
-    crd::{Credentials, Reason, ValuesKind, ValuesReference},
-    platform::{api::ignore_not_found, client::impersonating, error::api_sentence, key::Key},
+    crd::{ClientApp, Credentials, Reason, ValuesKind, ValuesReference},
+    platform::{
+        api::ignore_not_found,
+        client::impersonating,
+        error::api_sentence,
+        key::{Key, key_of},
+    },
 };
 
 /// Returns what `spec.valuesFrom` of an app amounts to now.
@@ -85,7 +90,10 @@ pub(crate) async fn read(ctx: &Ctx, app: &App<'_>, now: Timestamp) -> Result<Sou
 pub(crate) async fn credentials(ctx: &Ctx, app: &App<'_>) -> Result<Vec<Credentials>, Error> {
     let Ok(object) = app.object() else { return Ok(Vec::new()) };
     let mut found = Vec::new();
-    for (secret, keys) in used(object, &ctx.config) {
+    let used = used(object, &ctx.config);
+    let readable = Readable::new(&used);
+    ctx.memory.drop(app.key, |app| app.secrets.retain(|name, known| readable.keeps(name, known)));
+    for (secret, keys) in used {
         let recorded =
             app.recorded_status.credentials.iter().find(|known| known.secret == secret && known.keys == keys);
         let name = Key::new(&app.key.namespace, &secret);
@@ -107,46 +115,45 @@ pub(crate) async fn credentials(ctx: &Ctx, app: &App<'_>) -> Result<Vec<Credenti
 /// Returns what the app reads of a Secret in its namespace. It is read once for each version, and the values are dropped at once.
 pub(crate) async fn contents(ctx: &Ctx, app: &App<'_>, secret: &Key) -> Result<Option<KnownSecret>, Error> {
     let (Some(seen), Ok(object)) = (ctx.watches.secrets.get(secret), app.object()) else { return Ok(None) };
-    let readable = Readable::new(object, &ctx.config);
     let known = ctx.memory.read(app.key, |app| app.secrets.get(&secret.name).cloned());
-    if let Some(known) = known.filter(|known| readable.is_read(known, &seen.resource_version)) {
+    if let Some(known) = known.filter(|known| known.version == seen.resource_version) {
         return Ok(Some(known));
     }
     let api: Api<Secret> = Api::namespaced(ctx.client.clone(), &secret.namespace);
     let found = api.get_opt(&secret.name).await.map_err(Error::api(format!("read the keys of Secret {secret}")))?;
     match found {
-        Some(found) => Ok(Some(remember(ctx, app.key, &readable, found).await?)),
+        Some(found) => Ok(Some(remember(ctx, object, found).await?)),
         None => Ok(None),
     }
 }
 
 /// Remembers what the app reads of this version of a Secret in its namespace.
-pub(crate) async fn remember(ctx: &Ctx, app: &Key, readable: &Readable, found: Secret) -> Result<KnownSecret, Error> {
+pub(crate) async fn remember(ctx: &Ctx, app: &ClientApp, found: Secret) -> Result<KnownSecret, Error> {
     let salt = ctx.salts.get(&ctx.client).await?;
-    let secret = Key::new(&app.namespace, found.metadata.name.as_deref().unwrap_or_default());
-    let read = readable.read(&salt, &secret, found);
-    ctx.memory.put(app, |app| readable.remember(&mut app.secrets, &secret.name, read.clone()));
+    let secret = key_of(&found);
+    let read = Readable::new(&used(app, &ctx.config)).read(&salt, &secret, found);
+    ctx.memory.put(&key_of(app), |app| _ = app.secrets.insert(secret.name, read.clone()));
     Ok(read)
 }
 
 /// Returns the certificate in an app's Secret; `None`: there is no such Secret. It is read once for each version; of its
 /// private key is seen only that there is one.
 pub(crate) async fn certificate(ctx: &Ctx, app: &Key, secret: &Key) -> Result<Option<certificate::Read>, Error> {
-    let forget = || ctx.memory.drop(app, |app| app.certificate = None);
-    let Some(seen) = ctx.watches.secrets.get(secret) else {
-        forget();
-        return Ok(None);
-    };
-    if let Some((version, known)) = ctx.memory.read(app, |app| app.certificate.clone())
+    let seen = ctx.watches.secrets.get(secret);
+    if let Some(seen) = &seen
+        && let Some((version, known)) = ctx.memory.read(app, |app| app.certificate.clone())
         && version == seen.resource_version
     {
         return Ok(Some(known));
     }
     let api: Api<Secret> = Api::namespaced(ctx.client.clone(), &secret.namespace);
-    let found =
-        api.get_opt(&secret.name).await.map_err(Error::api(format!("read the certificate in Secret {secret}")))?;
+    let found = match seen {
+        Some(_) => api.get_opt(&secret.name).await,
+        None => Ok(None),
+    };
+    let found = found.map_err(Error::api(format!("read the certificate in Secret {secret}")))?;
     let Some(Secret { metadata, data, .. }) = found else {
-        forget();
+        ctx.memory.drop(app, |app| app.certificate = None);
         return Ok(None);
     };
     let data = data.unwrap_or_default();

@@ -123,13 +123,13 @@ impl Observed {
         self.retry.as_ref() == Some(&annotation::retest(tested))
     }
 
-    /// Returns true if all workloads of the release are ready.
     /// Returns true if pods may say why a workload is not ready: of a revision that is deployed, or that helm is installing.
     pub(crate) fn asks_for_pods(&self) -> bool {
         let is_settled = self.release.as_ref().is_some_and(|release| release.phase == ReleasePhase::Deployed);
         is_settled || self.run.busy.is_some()
     }
 
+    /// Returns true if all workloads of the release are ready.
     pub(crate) fn workloads_are_ready(&self) -> bool {
         self.objects.workloads.iter().all(|workload| workload.waiting.is_none())
     }

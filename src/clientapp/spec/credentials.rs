@@ -34,7 +34,7 @@ pub(crate) struct KnownSecret {
     pub contents: Contents,
 }
 
-/// The Secrets that an app may read credentials from.
+/// The Secrets that an app reads credentials from.
 #[derive(Clone, Debug)]
 pub(crate) struct Readable {
     names: BTreeSet<String>,
@@ -43,31 +43,26 @@ pub(crate) struct Readable {
 }
 
 impl Readable {
-    pub(crate) fn new(app: &ClientApp, config: &Config) -> Readable {
-        let (names, keys): (_, Vec<_>) = used(app, config).into_iter().unzip();
+    /// Returns what is read of the Secrets that are [`used`].
+    pub(crate) fn new(used: &[(String, Vec<String>)]) -> Readable {
         let fixed = [ADMIN_USERNAME, ADMIN_PASSWORD, METRICS_TOKEN, REDIS_PASSWORD].into_iter().chain(SMTP);
-        Readable { names, keys: fixed.map(str::to_owned).chain(keys.into_iter().flatten()).collect() }
-    }
-
-    /// Returns true if this is what the app would read of the version.
-    pub(crate) fn is_read(&self, known: &KnownSecret, version: &str) -> bool {
-        known.version == version && known.keys == self.keys
+        let keys = used.iter().flat_map(|(_, keys)| keys.iter().cloned());
+        Readable {
+            names: used.iter().map(|(name, _)| name.clone()).collect(),
+            keys: fixed.map(str::to_owned).chain(keys).collect(),
+        }
     }
 
     /// Reads a Secret. A tenant may have filled it with a hundred thousand keys, so none is kept that no app asks for.
     pub(crate) fn read(&self, salt: &Salt, secret: &Key, mut found: Secret) -> KnownSecret {
         let version = found.metadata.resource_version.take().unwrap_or_default();
-        let data = found.data.iter_mut().flatten();
-        let data = data.filter(|(key, _)| self.keys.contains(*key));
-        let data = data.map(|(key, value)| (key.clone(), std::mem::take(value))).collect();
-        let contents = digests(salt, secret, Secret { data: Some(data), ..Secret::default() });
-        KnownSecret { version, keys: self.keys.clone(), contents }
+        found.data.get_or_insert_default().retain(|key, _| self.keys.contains(key));
+        KnownSecret { version, keys: self.keys.clone(), contents: digests(salt, secret, found) }
     }
 
-    /// Remembers what was read of a Secret, and forgets those that the app does not name any more.
-    pub(crate) fn remember(&self, known: &mut BTreeMap<String, KnownSecret>, name: &str, read: KnownSecret) {
-        known.insert(name.to_owned(), read);
-        known.retain(|name, _| self.names.contains(name));
+    /// Returns true if the app still names this Secret, and asks for what was looked for in it.
+    pub(crate) fn keeps(&self, name: &str, known: &KnownSecret) -> bool {
+        self.names.contains(name) && self.keys == known.keys
     }
 }
 
@@ -159,21 +154,23 @@ mod tests {
 
     #[test]
     fn only_what_an_app_reads_is_kept_of_the_secrets_that_it_names() {
-        let readable = |secret: &str| Readable::new(&app(&json!({"adminSecret": secret})), &Config::for_tests());
+        let readable = |spec: Value| Readable::new(&used(&app(&spec), &Config::for_tests()));
+        let of_admin = |secret: &str| readable(json!({"adminSecret": secret}));
         let data: BTreeMap<_, _> = (0..10_000).map(|key| (format!("k{key}"), ByteString(b"v".to_vec()))).collect();
         let data = data.into_iter().chain([("smtp-host".to_owned(), ByteString(b"v".to_vec()))]);
         let secret = Secret { data: Some(data.collect()), ..Secret::default() };
         let mut known = BTreeMap::new();
         for name in ["first", "second"] {
-            let read = readable(name).read(&Salt("salt".into()), &Key::new("tenants", name), secret.clone());
+            let read = of_admin(name).read(&Salt("salt".into()), &Key::new("tenants", name), secret.clone());
             assert_eq!(read.contents.keys().collect::<Vec<_>>(), ["smtp-host"]);
-            readable(name).remember(&mut known, name, read);
+            known.insert(name.to_owned(), read);
         }
+        known.retain(|name, known| of_admin("second").keeps(name, known));
         assert_eq!(known.keys().collect::<Vec<_>>(), ["second"]);
-        let known = &known["second"];
-        assert!(readable("third").is_read(known, "") && !readable("third").is_read(known, "2"));
-        let external = json!({"postgres": {"provider": "external", "external": {"secretName": "db", "host": "h", "passwordKey": "pw"}}});
-        assert!(!Readable::new(&app(&external), &Config::for_tests()).is_read(known, ""), "it asks for another key");
+        let external =
+            json!({"provider": "external", "external": {"secretName": "db", "host": "h", "passwordKey": "pw"}});
+        let asks_for_more = readable(json!({"adminSecret": "second", "postgres": external}));
+        assert!(!asks_for_more.keeps("second", &known["second"]), "it asks for another key");
     }
 
     #[test]
