@@ -1,4 +1,4 @@
-//! One control plane with everything that a tenant needs, shared by the scenarios of a test binary: the operator under
+//! One control plane with everything that a tenant needs, shared by the scenarios of a process: the operator under
 //! its own ClusterRole, the Percona operator, a chart repository.
 
 use std::fmt::Debug;

@@ -14,7 +14,7 @@ use kube::api::{
 };
 use serde_json::{Value, json};
 
-use crate::{Http, make_namespace, ours, small, stamp, standby, stored_password, with};
+use crate::api::{Http, make_namespace, ours, small, stamp, standby, stored_password, with};
 
 const RETAINED: &str = "apps.bnerd-operator.local/retained-from";
 
@@ -220,6 +220,6 @@ async fn a_request_that_is_repeated_and_fails_leaves_the_namespace_of_before() {
     proxy.set([Rule::new("create", "clientapps", UNAVAILABLE)]);
     let answer = http.post(&with(small("made.repeated.example"), "name", "made-for-nothing")).await;
     assert_eq!(answer.status, 503, "{answer:?}");
-    assert!(crate::is_gone(&client, "made-for-nothing").await);
+    assert!(crate::api::is_gone(&client, "made-for-nothing").await);
     assert!(tokio::task::spawn_blocking(|| operator.stop()).await.unwrap().unwrap());
 }

@@ -14,7 +14,7 @@ use kube::api::{DeleteParams, Patch, PatchParams};
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::{Answer, Http, is_gone, send, small, until, with};
+use crate::api::{Answer, Http, is_gone, send, small, until, with};
 
 impl Http {
     async fn post_to(&self, path: &str, body: &Value) -> Answer {

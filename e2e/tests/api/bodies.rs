@@ -10,7 +10,7 @@ use kube::api::PostParams;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::{Http, idle, make_namespace, ours, send, small, until, with, with_hostname};
+use crate::api::{Http, idle, make_namespace, ours, send, small, until, with, with_hostname};
 
 #[tokio::test]
 async fn what_is_no_request_is_refused_and_told_why() {
@@ -71,7 +71,7 @@ async fn what_the_controller_would_refuse_is_refused_at_once_and_nothing_is_made
     assert!(with_hostname(&client, "refused.api.example").await.is_empty());
     let name = with(body("ingressClassName", json!("")), "name", "api-taken-away");
     http.post(&name).await.is_problem(422, "Refused", Some("ingressClassName"), "create ClientApp api-taken-away/");
-    assert!(crate::is_gone(&client, "api-taken-away").await);
+    assert!(crate::api::is_gone(&client, "api-taken-away").await);
     let log = lab.operator_log();
     assert!(
         log.lines().any(|line| line.contains("deleted the namespace that this request had created")

@@ -15,7 +15,7 @@ use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt as _};
 use nix::sys::signal::Signal;
 
-use crate::{Http, small, standby, until, with_hostname};
+use crate::api::{Http, small, standby, until, with_hostname};
 
 /// The operator's namespaces, ClientApps and administrators' Secrets, each as the instance's name.
 async fn made(client: &Client) -> [BTreeSet<String>; 3] {

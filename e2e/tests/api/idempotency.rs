@@ -3,7 +3,7 @@
 use futures::future::join_all;
 use serde_json::json;
 
-use crate::{Http, idle, make_namespace, ours, stamp, stored_password, with, with_hostname};
+use crate::api::{Http, idle, make_namespace, ours, stamp, stored_password, with, with_hostname};
 
 #[tokio::test]
 async fn a_request_that_is_repeated_makes_one_instance() {
@@ -16,7 +16,7 @@ async fn a_request_that_is_repeated_makes_one_instance() {
     // Spaces and the order of fields do not matter.
     for body in [body.to_string(), format!(" {body} ")] {
         let request = http.request(reqwest::Method::POST, "/instances").header("Idempotency-Key", "again");
-        let again = crate::send(request.header("Content-Type", "application/json").body(body)).await;
+        let again = crate::api::send(request.header("Content-Type", "application/json").body(body)).await;
         assert_eq!((again.status, again.header("idempotency-replayed")), (200, "true"), "{again:?}");
         assert_eq!((again.word("namespace"), again.word("name")), (namespace.clone(), name.clone()));
         assert_eq!(again.word("adminSecret"), format!("{name}-admin-secret"));

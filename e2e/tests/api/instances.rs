@@ -8,7 +8,7 @@ use kube::{Api, ResourceExt as _};
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::{Http, idle, is_gone, make_namespace, ours, send, small, stored_password, until, with, with_hostname};
+use crate::api::{Http, idle, is_gone, make_namespace, ours, send, small, stored_password, until, with, with_hostname};
 
 #[tokio::test]
 async fn the_request_of_the_documents_word_for_word() {

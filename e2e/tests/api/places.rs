@@ -7,7 +7,7 @@ use kube::Api;
 use kube::api::PostParams;
 use serde_json::json;
 
-use crate::{Http, idle, make_namespace, ours, small, standby, until, with, with_hostname};
+use crate::api::{Http, idle, make_namespace, ours, small, standby, until, with, with_hostname};
 
 #[tokio::test]
 async fn one_hostname_is_given_once() {
@@ -72,7 +72,7 @@ async fn a_name_that_is_taken_stays_whose_it_is() {
     http.post(&second).await.is_problem(409, "NameTaken", Some("name"), "instance api-taken/api-taken already exists");
     let app = Api::<ClientApp>::namespaced(client.clone(), "api-taken").get("api-taken").await.unwrap();
     assert_eq!(app.spec.hostname, "first.taken.example");
-    assert!(!crate::is_gone(&client, "api-taken").await);
+    assert!(!crate::api::is_gone(&client, "api-taken").await);
     // Another name in that namespace is free.
     let third = with(with(idle("third.taken.example"), "name", "other"), "namespace", "api-taken");
     http.post(&third).await.made();
@@ -90,7 +90,7 @@ async fn a_namespace_that_is_not_ours_stays_empty() {
         http.post(&body).await.is_problem(409, "NamespaceNotOurs", Some("namespace"), "was not made by this operator");
     }
     assert!(with_hostname(&client, "foreign.api.example").await.is_empty());
-    assert!(!crate::is_gone(&client, "api-foreign").await);
+    assert!(!crate::api::is_gone(&client, "api-foreign").await);
 }
 
 #[tokio::test]

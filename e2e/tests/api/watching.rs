@@ -5,7 +5,7 @@ use futures::StreamExt as _;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::{Http, small, with};
+use crate::api::{Http, small, with};
 
 /// The events of a stream, as name and data, until `last`.
 async fn told(http: &Http, path: &str, mut last: impl FnMut(&str, &Value) -> bool) -> Vec<(String, Value)> {
@@ -54,7 +54,7 @@ async fn until_it_is_ready_and_until_it_is_gone() {
 
     // Afterwards the stream repeats the events, once each, before it ends.
     let tenant_events = || told(&http, &path, |_, _| false);
-    let events = crate::until("its Ready event is sent", async || {
+    let events = crate::api::until("its Ready event is sent", async || {
         let events = tenant_events().await;
         events.iter().any(|(name, data)| name == "event" && data["reason"] == "Ready").then_some(events)
     })

@@ -582,7 +582,7 @@ async fn an_app_gets_yesterdays_database_back() {
 /// A database whose volume is gone begins anew, on request only.
 #[tokio::test]
 async fn a_lost_database_comes_back() {
-    let tenant = Lab::shared().await.tenant("lost").await;
+    let tenant = Lab::shared().await.tenant("plugin-lost").await;
     with_a_dump(&tenant).await;
     let before = uid_of(&tenant, "data-acme-pg-0").await;
     let claims = tenant.api::<PersistentVolumeClaim>();

@@ -335,7 +335,7 @@ fn the_map_is_of_the_folders_that_exist() {
     assert_eq!(missing, [""; 0], "not in the map");
 }
 
-/// A test is named as `binary::function`.
+/// A test is named as `area::function`.
 #[test]
 fn every_test_that_is_named_exists() {
     let page = page("e2e/README.md");
@@ -344,10 +344,10 @@ fn every_test_that_is_named_exists() {
     let named: Vec<_> = named.into_iter().filter(|(_, function)| function.contains('_')).collect();
     assert!(named.len() > 40, "{named:?}");
     let tests = workspace().join("e2e/tests");
-    for (binary, function) in named {
-        let mut files = sources(&tests.join(binary));
-        files.extend(fs::read_to_string(tests.join(format!("{binary}.rs"))));
-        assert!(files.iter().any(|file| file.contains(&format!("fn {function}("))), "{binary}::{function}");
+    for (area, function) in named {
+        let mut files = sources(&tests.join(area));
+        files.extend(fs::read_to_string(tests.join(format!("{area}.rs"))));
+        assert!(files.iter().any(|file| file.contains(&format!("fn {function}("))), "{area}::{function}");
     }
 }
 

@@ -4,7 +4,7 @@ use super::*;
 
 #[tokio::test]
 async fn without_the_database_nothing_is_lost_and_nothing_stays_behind() {
-    let mut scene = Scene::with("writer-down", lab().await, Server::own().await).await.served().await;
+    let mut scene = Scene::with("writer-down", Lab::unattended().await, Server::own().await).await.served().await;
     for name in ["ada", "bob"] {
         scene.write(name, ada(36)).await;
     }
@@ -277,7 +277,7 @@ async fn without_settings_it_is_told_and_without_the_kind_there_is_nothing_of_it
 
 #[tokio::test]
 async fn connections_are_encrypted_as_sslmode_says() {
-    let mut scene = Scene::with("writer-tls", lab().await, Server::own().await).await;
+    let mut scene = Scene::with("writer-tls", Lab::unattended().await, Server::own().await).await;
     scene.run(PEOPLE).await;
     let (root, other) = (authority("authority"), authority("another"));
     let key = KeyPair::generate().unwrap();

@@ -20,7 +20,7 @@ use kube::api::PostParams;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::{Answer, Http, client, send, standby};
+use crate::api::{Answer, Http, client, send, standby};
 
 /// The default audience of tokens for the operator.
 const AUDIENCE: &str = "clientapp-operator";

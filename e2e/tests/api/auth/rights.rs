@@ -7,7 +7,7 @@ use kube::Api;
 use kube::api::DeleteParams;
 
 use super::*;
-use crate::{idle, small, with};
+use crate::api::{idle, small, with};
 
 /// Lets a user use the API in a namespace.
 async fn bind(tenant: &Tenant, subject: Value) {

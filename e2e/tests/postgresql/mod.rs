@@ -10,7 +10,6 @@ mod store;
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::OnceLock;
 
 use clientapp_crd::{DumpRecord, DumpState, Phase, Postgresql, PostgresqlStatus, conditions, label};
 use e2e::lab::{Apart, Lab, Object, Tenant, leading};
@@ -29,16 +28,14 @@ use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, Pat
 use kube::{Api, Resource as _, ResourceExt as _};
 use serde_json::{Value, json};
 
-/// A new namespace on the control plane whose operator is shared. Nothing here needs Percona.
+/// A new namespace on the control plane whose operator is shared.
 async fn tenant(namespace: &str) -> Tenant {
-    static LAB: OnceLock<Lab> = OnceLock::new();
-    Lab::once(&LAB, || Lab::operated(false)).await.tenant(namespace).await
+    Lab::shared().await.tenant(namespace).await
 }
 
 /// A new namespace on a control plane without an operator of all.
 async fn apart(namespace: &str) -> Apart {
-    static LAB: OnceLock<Lab> = OnceLock::new();
-    Lab::once(&LAB, || Lab::start(false)).await.apart(namespace).await
+    Lab::unattended().await.apart(namespace).await
 }
 
 async fn stop(operator: Operator) {

@@ -71,12 +71,6 @@ impl Deref for Server {
     }
 }
 
-/// The control plane of all scenes but those that change the cluster itself. None needs Percona.
-async fn lab() -> &'static Lab {
-    static LAB: OnceLock<Lab> = OnceLock::new();
-    Lab::once(&LAB, || Lab::start(false)).await
-}
-
 /// A namespace, and its own database with an operator for it.
 struct Scene {
     // Dropped before its connection to the API server.
@@ -103,7 +97,7 @@ impl Scene {
     }
 
     async fn bare(name: &str) -> Scene {
-        Scene::with(name, lab().await, Server::shared().await).await
+        Scene::with(name, Lab::unattended().await, Server::shared().await).await
     }
 
     async fn with(name: &str, lab: &'static Lab, postgres: Server) -> Scene {
