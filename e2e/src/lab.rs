@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use clientapp_crd::{ClientApp, ClientAppStatus, conditions};
@@ -29,8 +30,11 @@ use crate::progress::Progress;
 use crate::proxy::{self, Proxy};
 use crate::repository::Repository;
 use crate::tools::Tools;
+use crate::wait::until;
 pub use crate::wait::{TIMEOUT, block_on};
-use crate::wait::{until, within};
+
+/// When a watch that has ended is tried again.
+const RETRY: Duration = Duration::from_millis(50);
 
 /// The image that the operator of [`Lab::shared`] takes for its own.
 pub const IMAGE: &str = "registry.example.com/clientapp-operator:test";
@@ -82,17 +86,11 @@ impl Lab {
     /// Shared by all scenarios of this process, with Percona and the operator.
     pub async fn shared() -> &'static Lab {
         static SHARED: OnceLock<Lab> = OnceLock::new();
-        Lab::once(&SHARED, || Lab::operated(true)).await
+        Lab::once(&SHARED, Lab::operated).await
     }
 
-    /// Shared by all tests of this process that start operators of their own.
+    /// Shared by all tests of this process that start operators of their own, with Percona.
     pub async fn unattended() -> &'static Lab {
-        static UNATTENDED: OnceLock<Lab> = OnceLock::new();
-        Lab::once(&UNATTENDED, || Lab::start(false)).await
-    }
-
-    /// The same, with Percona.
-    pub async fn unattended_with_percona() -> &'static Lab {
         static UNATTENDED: OnceLock<Lab> = OnceLock::new();
         Lab::once(&UNATTENDED, || Lab::start(true)).await
     }
@@ -113,17 +111,20 @@ impl Lab {
     }
 
     /// Starts a lab and its operator, which knows its own image.
-    pub fn operated(with_percona: bool) -> Result<Lab> {
-        let lab = Lab::start(with_percona)?;
+    fn operated() -> Result<Lab> {
+        let lab = Lab::start(true)?;
         let image = ("CLIENTAPP_IMAGE".to_owned(), IMAGE.to_owned());
-        lab.start_operator(&Options { environment: vec![image], ..lab.options() })?;
+        // For the tests that run at once.
+        let helms = ("CLIENTAPP_MAX_CONCURRENT".to_owned(), "6".to_owned());
+        lab.start_operator(&Options { environment: vec![image, helms], ..lab.options() })?;
         Ok(lab)
     }
 
-    /// For a test that changes the cluster itself, without Percona and without an operator. It ends with the process.
-    pub async fn own() -> &'static Lab {
+    /// For a test that changes the cluster itself, without Percona and without an operator. It ends with the guard.
+    pub async fn own() -> (&'static Lab, Ends) {
         let start = || &*Box::leak(Box::new(Lab::start(false).expect("the lab starts")));
-        tokio::task::spawn_blocking(start).await.expect("the lab starts")
+        let lab = tokio::task::spawn_blocking(start).await.expect("the lab starts");
+        (lab, Ends(lab))
     }
 
     /// A new namespace for an operator of its own, which sees no other namespace. No operator runs yet.
@@ -237,6 +238,15 @@ impl Lab {
             .filter(|event| event["stage"] == "ResponseComplete" && event["user"]["username"] == user.as_str())
             .filter(|event| event["objectRef"]["namespace"] == namespace)
             .collect())
+    }
+}
+
+/// Ends the control plane of a lab of which tenants may still know.
+pub struct Ends(&'static Lab);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        self.0.plane.end();
     }
 }
 
@@ -356,12 +366,21 @@ impl Tenant {
     pub async fn wait_for<K: Object, T>(&self, name: &str, what: &str, check: impl Fn(Option<&K>) -> Option<T>) -> T {
         let mut last = None;
         let mut objects = Box::pin(watcher::watch_object(self.api::<K>(), name));
-        let found = within(TIMEOUT, what, async || {
-            last = objects.next().await?.ok()?;
-            if let Some(object) = &mut last {
-                object.meta_mut().managed_fields = None;
+        let found = tokio::time::timeout(TIMEOUT, async {
+            loop {
+                let Some(Ok(object)) = objects.next().await else {
+                    // The API server may be away.
+                    tokio::time::sleep(RETRY).await;
+                    continue;
+                };
+                last = object;
+                if let Some(object) = &mut last {
+                    object.meta_mut().managed_fields = None;
+                }
+                if let Some(found) = check(last.as_ref()) {
+                    return found;
+                }
             }
-            check(last.as_ref())
         });
         found.await.unwrap_or_else(|_| {
             panic!(

@@ -31,6 +31,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use anyhow::{Context as _, Result};
 use k8s_openapi::ByteString;
 use kube::{Client, Config};
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
 use serde::Serialize;
 use serde_json::json;
 
@@ -232,6 +234,12 @@ impl ControlPlane {
 
     /// Stops the plane and waits until no process and no file is left, like a drop.
     pub fn stop(self) {}
+
+    /// Kills its servers, for a plane that is never dropped. Its directory stays until this process ends.
+    pub fn end(&self) {
+        // The group's leader is a child of this process that was not waited for: no other group has its id.
+        let _ = killpg(Pid::from_raw(self.watchdog.group()), Signal::SIGKILL);
+    }
 
     /// Starts servers, all at once.
     fn run(&self, recipes: impl IntoIterator<Item = Recipe>) -> Result<()> {

@@ -10,6 +10,7 @@ use clientapp_crd::percona::PerconaPGCluster;
 use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
+use futures::FutureExt as _;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::batch::v1::Job;
@@ -29,12 +30,7 @@ use crate::wait::until;
 
 /// A namespace with its own operator, which runs with these arguments and sees no other namespace.
 pub async fn operated(namespace: &str, arguments: &[&str]) -> (Apart, Operator) {
-    operated_in(Lab::unattended().await, namespace, arguments).await
-}
-
-/// The same in a lab, such as one with Percona.
-pub async fn operated_in(lab: &'static Lab, namespace: &str, arguments: &[&str]) -> (Apart, Operator) {
-    let mut apart = lab.apart(namespace).await;
+    let mut apart = Lab::unattended().await.apart(namespace).await;
     apart.options.arguments = arguments.iter().map(ToString::to_string).collect();
     let operator = leading(&apart.options).await;
     (apart, operator)
@@ -126,29 +122,31 @@ const NO_BACKUP: &str = "!postgres-operator.crunchydata.com/pgbackrest-backup";
 /// Waits until nothing of an app is left in its namespace, but for what Percona may leave. The garbage collector takes a little longer.
 pub async fn nothing_is_left(tenant: &Tenant) {
     until("nothing is left", async || {
-        let mut left = names::<ClientApp>(tenant).await;
-        // Most of the wait is for the app: meanwhile nothing else is listed.
-        if left.is_empty() {
-            left.extend(names::<PerconaPGCluster>(tenant).await);
-            left.extend(selected::<Secret>(tenant, NOT_OF_PERCONA).await);
-            left.extend(names::<PersistentVolumeClaim>(tenant).await);
-            left.extend(names::<Deployment>(tenant).await);
-            left.extend(names::<StatefulSet>(tenant).await);
-            left.extend(names::<Service>(tenant).await);
-            left.extend(selected::<Job>(tenant, NO_BACKUP).await);
-            left.extend(selected::<Pod>(tenant, NO_BACKUP).await);
-            left.extend(names::<ConfigMap>(tenant).await);
-            left.extend(names::<Role>(tenant).await);
-            left.extend(names::<RoleBinding>(tenant).await);
-            left.extend(names::<ServiceAccount>(tenant).await);
+        let kinds = [
+            names::<ClientApp>(tenant).boxed(),
+            names::<PerconaPGCluster>(tenant).boxed(),
+            selected::<Secret>(tenant, NOT_OF_PERCONA).boxed(),
+            names::<PersistentVolumeClaim>(tenant).boxed(),
+            names::<Deployment>(tenant).boxed(),
+            names::<StatefulSet>(tenant).boxed(),
+            names::<Service>(tenant).boxed(),
+            selected::<Job>(tenant, NO_BACKUP).boxed(),
+            selected::<Pod>(tenant, NO_BACKUP).boxed(),
+            names::<ConfigMap>(tenant).boxed(),
+            names::<Role>(tenant).boxed(),
+            names::<RoleBinding>(tenant).boxed(),
+            names::<ServiceAccount>(tenant).boxed(),
+        ];
+        // While one kind is waited for, no other is listed.
+        for kind in kinds {
+            let mut left = kind.await;
             // In every namespace: the defaults, and the ServiceAccount and RoleBinding that stay behind ClientApps.
             left.retain(|name| !["kube-root-ca.crt", "default", "clientapp-deployer"].contains(&name.as_str()));
+            if !left.is_empty() {
+                return Err(format!("in {}: {left:?}\n{}", tenant.namespace, tenant.lab.operator_log()));
+            }
         }
-        if left.is_empty() {
-            Ok(())
-        } else {
-            Err(format!("in {}: {left:?}\n{}", tenant.namespace, tenant.lab.operator_log()))
-        }
+        Ok(())
     })
     .await;
 }

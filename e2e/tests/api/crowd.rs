@@ -34,7 +34,7 @@ async fn made(client: &Client) -> [BTreeSet<String>; 3] {
 
 #[tokio::test]
 async fn two_hundred_at_once_two_replicas_and_a_stop() {
-    let lab = Lab::own().await;
+    let (lab, _ends) = Lab::own().await;
     let options = Options { helm: PathBuf::from("/nonexistent/helm"), ..lab.options() };
     let start = async || {
         let (operator, url) = standby(options.clone()).await;

@@ -4,9 +4,9 @@ use axum::http::{Method, StatusCode};
 use clientapp_crd::reason::{BACKED_UP, FILES_BACKED_UP};
 use clientapp_crd::{BackupPhase, BackupState, ClientAppBackup, ClientAppStatus, Postgresql, Profile, conditions};
 use e2e::charts;
-use e2e::lab::{Apart, IMAGE, Lab, has, leading};
+use e2e::lab::{Apart, IMAGE, has, leading};
 use e2e::objects::{Fault, Rule};
-use e2e::scenario::{names, operated_in};
+use e2e::scenario::{names, operated};
 use e2e::wait::until;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::ResourceQuota;
@@ -189,8 +189,7 @@ async fn a_quota_for_memory_admits_jobs_with_resources() {
 /// Another operator goes on with what the one before has begun, and begins nothing twice.
 #[tokio::test]
 async fn a_backup_survives_its_operator() {
-    let (Apart { tenant, options, proxy: _proxy }, operator) =
-        operated_in(Lab::unattended_with_percona().await, "backups-killed", &["--image", IMAGE]).await;
+    let (Apart { tenant, options, proxy: _proxy }, operator) = operated("backups-killed", &["--image", IMAGE]).await;
     let site = Site::of(tenant).await;
     site.create_credentials();
     site.install(with(site.spec(), json!({"postgres": {"provider": "standalone"}}))).await;

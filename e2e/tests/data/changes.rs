@@ -4,7 +4,7 @@ use axum::http::StatusCode;
 use clientapp_crd::Postgresql;
 use e2e::lab::{Apart, Lab};
 use e2e::proxy::{Fault, Proxy, Rule};
-use e2e::scenario::{names, operated_in, small};
+use e2e::scenario::{names, operated, small};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
@@ -21,8 +21,7 @@ async fn orphan(tenant: &Tenant, name: &str) {
 
 #[tokio::test]
 async fn while_it_waits_for_its_turn_and_half_way() {
-    let (Apart { tenant, proxy, .. }, _operator) =
-        operated_in(Lab::unattended_with_percona().await, "turn", &["--max-concurrent", "1"]).await;
+    let (Apart { tenant, proxy, .. }, _operator) = operated("turn", &["--max-concurrent", "1"]).await;
     const APPS: [&str; 3] = ["suspended", "retained", "orphaned"];
     let files = |name: &str| format!("{name}-nextcloud-nextcloud");
     let mut before = Vec::new();
@@ -197,8 +196,7 @@ async fn created_and_deleted_at_once() {
 /// Nothing waits for its teardown then: the objects created for it stay, and are named.
 #[tokio::test]
 async fn gone_in_the_middle_of_a_reconcile() {
-    let (Apart { tenant, proxy, .. }, _operator) =
-        operated_in(Lab::unattended_with_percona().await, "in-the-middle", &[]).await;
+    let (Apart { tenant, proxy, .. }, _operator) = operated("in-the-middle", &[]).await;
 
     async fn vanish<K>(tenant: &Tenant, proxy: &Proxy, rule: Rule, name: &str, spec: Value)
     where

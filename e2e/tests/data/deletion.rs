@@ -4,7 +4,7 @@ use clientapp_crd::percona::CLUSTER_LABEL;
 use e2e::charts;
 use e2e::lab::{Apart, Lab, TIMEOUT, has, leading};
 use e2e::proxy::{Fault, Rule};
-use e2e::scenario::{admin_secret, names, nothing_is_left, operated_in, small};
+use e2e::scenario::{admin_secret, names, nothing_is_left, operated, small};
 use e2e::wait::until;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::batch::v1::Job;
@@ -192,8 +192,7 @@ pub async fn installing(tenant: &Tenant, name: &str) {
 /// A wrong prune: a few apps go, and the others keep serving until a user decides.
 #[tokio::test]
 async fn of_many_deletions_at_once_a_few_begin_and_the_rest_wait_for_a_user() {
-    let (Apart { tenant, options, proxy: _proxy }, operator) =
-        operated_in(Lab::unattended_with_percona().await, "brake", &["--deletion-brake", "1"]).await;
+    let (Apart { tenant, options, proxy: _proxy }, operator) = operated("brake", &["--deletion-brake", "1"]).await;
     let apps = ["a", "b", "c", "d"];
     let spec = |name: &str| with(small(&tenant, name), json!({"persistence": {"enabled": true}}));
     for name in apps {
@@ -244,8 +243,7 @@ async fn of_many_deletions_at_once_a_few_begin_and_the_rest_wait_for_a_user() {
 
 #[tokio::test]
 async fn a_namespace_can_be_deleted_whatever_its_apps_are_doing() {
-    let (Apart { tenant, proxy, .. }, _operator) =
-        operated_in(Lab::unattended_with_percona().await, "whole-namespace", &["--deletion-brake", "1"]).await;
+    let (Apart { tenant, proxy, .. }, _operator) = operated("whole-namespace", &["--deletion-brake", "1"]).await;
     tenant.create("acme", with_database(&tenant, "acme")).await.unwrap();
     tenant.create("kept", with(with_database(&tenant, "kept"), json!({"deletionPolicy": "Retain"}))).await.unwrap();
     tenant.create("stuck", with(small(&tenant, "stuck"), json!({"adminSecret": "missing"}))).await.unwrap();

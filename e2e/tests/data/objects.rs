@@ -6,7 +6,7 @@ use clientapp_crd::{FINALIZER, Postgresql};
 use e2e::charts;
 use e2e::lab::{Apart, Lab, Object, has, leading};
 use e2e::proxy::{Fault, Rule};
-use e2e::scenario::{admin_secret, delete, forge, names, nothing_is_left, operated_in, small};
+use e2e::scenario::{admin_secret, delete, forge, names, nothing_is_left, operated, small};
 use e2e::wait::until;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -220,8 +220,7 @@ async fn credentials_that_a_user_makes_immutable_hold_nothing_up() {
 
 #[tokio::test]
 async fn no_deletion_lets_the_garbage_collector_take_what_is_retained() {
-    let (Apart { tenant, proxy: _proxy, .. }, operator) =
-        operated_in(Lab::unattended_with_percona().await, "collected", &[]).await;
+    let (Apart { tenant, proxy: _proxy, .. }, operator) = operated("collected", &[]).await;
     let retain = json!({"deletionPolicy": "Retain"});
     let spec = with(with_database(&tenant, "acme"), retain.clone());
     install(&tenant, "acme", with_database(&tenant, "acme")).await;
@@ -374,8 +373,7 @@ async fn deletions_with_the_operator_away_and_percona() {
 
 /// `K` is the kind of this provider's databases.
 async fn deleted_with_the_operator_away<K: Object>(namespace: &str, provider: &str, apps: &[&str]) {
-    let (Apart { tenant, options, proxy: _proxy }, operator) =
-        operated_in(Lab::unattended_with_percona().await, namespace, &[]).await;
+    let (Apart { tenant, options, proxy: _proxy }, operator) = operated(namespace, &[]).await;
     // Redis's Secret shows whether a deletion orphans; what that means for a database is the same in each case.
     let has_database = |name: &str| ["kept", "gone", "orphan", "plain"].contains(&name);
     for name in apps {
@@ -458,8 +456,7 @@ async fn is_collected(tenant: &Tenant, name: &str) {
 /// In a foreground deletion the garbage collector is at work as well, and the next operator finds half of the work done.
 #[tokio::test]
 async fn a_foreground_deletion_whose_operator_is_killed_half_way_retains_everything() {
-    let (Apart { tenant, options, proxy }, mut operator) =
-        operated_in(Lab::unattended_with_percona().await, "half-way", &[]).await;
+    let (Apart { tenant, options, proxy }, mut operator) = operated("half-way", &[]).await;
     // While the database, the volumes or the credentials get their marks, and while helm uninstalls.
     for (name, verb, resource) in [
         ("database", "patch", "perconapgclusters"),

@@ -2,9 +2,9 @@
 
 use axum::http::Method;
 use clientapp_crd::{BackupPhase, ClientAppBackup, ClientAppRestore, Postgresql, conditions};
-use e2e::lab::{Apart, IMAGE, Lab, leading};
+use e2e::lab::{Apart, IMAGE, leading};
 use e2e::objects::{Fault, Rule};
-use e2e::scenario::operated_in;
+use e2e::scenario::operated;
 use e2e::wait::until;
 use k8s_openapi::api::apps::v1::Deployment;
 
@@ -172,8 +172,7 @@ async fn a_restore_that_fails_leaves_the_app_as_it_was() {
 /// Another operator goes on with what the one before has begun.
 #[tokio::test]
 async fn a_restore_survives_its_operator() {
-    let (Apart { tenant, options, proxy: _proxy }, operator) =
-        operated_in(Lab::unattended_with_percona().await, "restores-killed", &["--image", IMAGE]).await;
+    let (Apart { tenant, options, proxy: _proxy }, operator) = operated("restores-killed", &["--image", IMAGE]).await;
     let site = Site::of(tenant).await;
     site.create_credentials();
     site.install(site.spec()).await;

@@ -26,7 +26,7 @@ fn interruptions(operator: &e2e::operator::Operator) -> BTreeMap<String, usize> 
 /// On a plane of their own, one after the other, since each disturbs everything on it.
 #[tokio::test]
 async fn an_api_server_that_is_away_and_an_aggregated_api_that_is_down() {
-    let lab = Lab::own().await;
+    let (lab, _ends) = Lab::own().await;
     an_outage_costs_no_revision_no_process_and_one_line_for_each_watch(lab).await;
     an_api_of_nobody_keeps_no_app_from_its_life(lab).await;
 }

@@ -71,7 +71,7 @@ async fn expire(client: &Client, secret: &str, token: &str) {
 /// An operator rereads the file within a minute. `in_time`: the first token is valid until then.
 async fn rotated(namespace: &str, in_time: bool) {
     // A plane of its own: a proxy would authenticate with a token of its own.
-    let lab = Lab::own().await;
+    let (lab, _ends) = Lab::own().await;
     let tenant = lab.tenant(namespace).await;
     let client = &tenant.client;
     let home = tempfile::tempdir().unwrap();

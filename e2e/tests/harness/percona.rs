@@ -114,7 +114,7 @@ fn backed_up(enabled: bool) -> Value {
 #[tokio::test]
 #[ignore = "only a change of Percona's version breaks it: cargo e2e nightly"]
 async fn the_users_secret_has_a_password_that_needs_no_quotes_and_no_owner() {
-    let tenant = Lab::unattended_with_percona().await.tenant("percona-ready").await;
+    let tenant = Lab::unattended().await.tenant("percona-ready").await;
     cluster(&tenant, "ready", spec()).await;
     let status = in_state(&tenant, "ready", "ready").await;
     let counts = [status.postgres, status.pgbouncer].map(|count| count.map(|count| (count.size, count.ready)));
@@ -131,7 +131,7 @@ async fn the_users_secret_has_a_password_that_needs_no_quotes_and_no_owner() {
 #[tokio::test]
 #[ignore = "only a change of Percona's version breaks it: cargo e2e nightly"]
 async fn without_a_pgbouncer_zero_of_zero_is_ready() {
-    let tenant = Lab::unattended_with_percona().await.tenant("percona-direct").await;
+    let tenant = Lab::unattended().await.tenant("percona-direct").await;
     cluster(&tenant, "direct", with(json!({"proxy": null}))).await;
     let pgbouncer = in_state(&tenant, "direct", "ready").await.pgbouncer.unwrap_or_default();
     assert_eq!((pgbouncer.size, pgbouncer.ready), (0, 0));
@@ -140,7 +140,7 @@ async fn without_a_pgbouncer_zero_of_zero_is_ready() {
 #[tokio::test]
 #[ignore = "only a change of Percona's version breaks it: cargo e2e nightly"]
 async fn without_images_there_is_an_event_and_nothing_else() {
-    let tenant = Lab::unattended_with_percona().await.tenant("percona-imageless").await;
+    let tenant = Lab::unattended().await.tenant("percona-imageless").await;
     for (name, change, missing) in [
         ("imageless", json!({"proxy": {"pgBouncer": {"replicas": 1}}}), "crunchy-pgbouncer"),
         // Even where backups are disabled.
@@ -176,7 +176,7 @@ Restore | {"pgCluster": "a", "repoName": "repo1", "time": "now"} | .spec.time: f
 #[tokio::test]
 #[ignore = "only a change of Percona's version breaks it: cargo e2e nightly"]
 async fn what_the_definitions_refuse() {
-    let tenant = Lab::unattended_with_percona().await.tenant("percona-refused").await;
+    let tenant = Lab::unattended().await.tenant("percona-refused").await;
     for row in REFUSED.trim().lines() {
         let [kind, change, complaint] = row.split(" | ").collect::<Vec<_>>().try_into().unwrap();
         let change = serde_json::from_str(change).unwrap();
@@ -191,7 +191,7 @@ async fn what_the_definitions_refuse() {
 #[tokio::test]
 #[ignore = "only a change of Percona's version breaks it: cargo e2e nightly"]
 async fn what_a_backup_says_and_that_its_cluster_goes_without_it() {
-    let tenant = Lab::unattended_with_percona().await.tenant("percona-kept").await;
+    let tenant = Lab::unattended().await.tenant("percona-kept").await;
     tenant.percona("kept", Knobs { hold_backups: true, ..Knobs::default() });
     cluster(&tenant, "kept", backed_up(true)).await;
     status(&tenant, "kept", "ready for a backup", can_back_up).await;
@@ -227,7 +227,7 @@ async fn what_a_backup_says_and_that_its_cluster_goes_without_it() {
 #[tokio::test]
 #[ignore = "only a change of Percona's version breaks it: cargo e2e nightly"]
 async fn a_backup_that_comes_too_early_fails_or_waits() {
-    let tenant = Lab::unattended_with_percona().await.tenant("percona-early").await;
+    let tenant = Lab::unattended().await.tenant("percona-early").await;
     back_up(&tenant, "early", "clusterless").await;
     backup_waits(&tenant, "clusterless").await;
     cluster(&tenant, "early", backed_up(false)).await;

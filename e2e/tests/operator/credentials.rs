@@ -1,8 +1,8 @@
 //! Credentials and values that change, also while no operator runs: one revision, with which exactly the pods that use them restart.
 
 use clientapp_crd::annotation::CREDENTIALS;
-use e2e::lab::{Lab, Tenant, hostname, leading};
-use e2e::scenario::{operated_in, secret};
+use e2e::lab::{Tenant, hostname, leading};
+use e2e::scenario::{operated, secret};
 use e2e::wait::until;
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use serde_json::{Value, json};
@@ -29,7 +29,7 @@ async fn looked_at(tenant: &Tenant, deletion_policy: &str) {
 
 #[tokio::test]
 async fn changed_credentials_restart_the_pods_that_use_them_with_one_revision() {
-    let (apart, operator) = operated_in(Lab::unattended_with_percona().await, "credentials", &[]).await;
+    let (apart, operator) = operated("credentials", &[]).await;
     let tenant = &apart.tenant;
     let keys = ["host=db", "user=u", "password=one", "dbname=d", "note=x"].map(|of| format!("--from-literal={of}"));
     tenant

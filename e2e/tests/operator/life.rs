@@ -11,7 +11,7 @@ use e2e::registry::Registry;
 use e2e::repository::{Fault, Repository};
 use e2e::scenario::{nothing_is_left, secret, small, with};
 use e2e::shim::{Run, Shim, executable};
-use e2e::wait::until;
+use e2e::wait::{until, until_closely};
 use http::StatusCode;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -24,7 +24,7 @@ use std::time::Duration;
 
 /// A namespace with its own operators.
 async fn apart(namespace: &str) -> Apart {
-    Lab::unattended_with_percona().await.apart(namespace).await
+    Lab::unattended().await.apart(namespace).await
 }
 
 /// An app whose hook fits on no node: helm waits for it until the test lets it run.
@@ -219,7 +219,7 @@ impl Pair {
     /// to write: each change of the app `busy` is reported in its status. By then this helm of the first has ended. The second goes on.
     async fn taken_over(&mut self, app: &str, helm: Option<&Run>) {
         let (losses, mut looks) = (self.losses(), 0);
-        until("the second leads, and the first no longer does", async || {
+        until_closely("the second leads, and the first no longer does", async || {
             // Each report is several requests, and a look takes none.
             if looks % 4 == 0 {
                 self.tenant.patch("busy", json!({"values": {"looks": looks}})).await.unwrap();
@@ -259,7 +259,7 @@ fn leads(operator: &mut Operator) -> bool {
 
 #[tokio::test]
 async fn a_leader_without_its_lease_ends_its_helm_and_writes_nothing_and_may_lead_again() {
-    let shim = Shim::around(&Lab::unattended_with_percona().await.tools.helm).unwrap();
+    let shim = Shim::around(&Lab::unattended().await.tools.helm).unwrap();
     let mut pair = Pair::start("leases", &shim).await;
     pair.tenant.create("acme", slow(&pair.tenant, "acme")).await.unwrap();
     let hook = next_hook(&pair.tenant, "acme", "").await;

@@ -221,7 +221,7 @@ async fn several_at_once() {
 #[tokio::test]
 async fn what_a_check_finds() {
     // A plane of its own, since it loses the definitions.
-    let lab = Lab::own().await;
+    let (lab, _ends) = Lab::own().await;
     let tenant = lab.tenant("plugin-check").await;
     let found = |answer: &Answer, sign: &str, subject: &str, sentence: &str| {
         let mut lines = answer.stdout.lines();
