@@ -65,7 +65,6 @@ pub(crate) struct ObservedRun {
     pub is_in_cache: bool,
     /// Set if a helm run started now gets a slot; otherwise it waits in the queue.
     pub has_slot: bool,
-    /// The same for tests.
     pub has_test_slot: bool,
 }
 
@@ -96,7 +95,6 @@ pub(crate) struct Prerequisites {
     /// The certificate of the hostname; `None`: none is asked for, or its Secret does not exist.
     pub certificate: Option<certificate::Read>,
     pub admin_secret: SecretView,
-    /// The generated Secret with the Redis password.
     pub redis_secret: SecretView,
     pub database: DatabaseView,
     /// The deployer's objects in the namespace, if the spec names no other account.

@@ -23,12 +23,10 @@ pub(crate) const RELEASE_NAME: &str = "meta.helm.sh/release-name";
 pub(crate) const RELEASE_NAMESPACE: &str = "meta.helm.sh/release-namespace";
 
 impl Key {
-    /// Returns the generated Secret with the administrator's credentials.
     pub(crate) fn admin_secret(&self) -> String {
         format!("{}-admin-secret", self.name)
     }
 
-    /// Returns the generated Secret with the Redis password.
     pub(crate) fn redis_secret(&self) -> String {
         format!("{}-redis-secret", self.name)
     }

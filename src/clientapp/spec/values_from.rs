@@ -35,9 +35,7 @@ pub(crate) enum Sources {
         /// Holds what no message may contain.
         hidden: Redactor,
     },
-    /// They are not known yet.
     Pending(Hold),
-    /// They cannot be used, and why.
     Invalid(String),
 }
 
@@ -82,7 +80,6 @@ pub(crate) struct Layer {
     pub origin: String,
     /// A map.
     pub values: Value,
-    /// True if they come from a Secret.
     pub is_secret: bool,
 }
 
