@@ -57,8 +57,6 @@ pub(crate) async fn act(
     plan: &Plan,
     status: &ClientAppStatus,
 ) -> Result<(), Error> {
-    // What the conditions say while helm runs.
-    let sentence = plan.hold.as_ref().map(|hold| hold.message.as_str()).unwrap_or_default();
     for step in &plan.steps {
         match step {
             Step::CreateDeployer { part, again } => account::create(ctx, app, *part, *again).await?,
@@ -94,9 +92,9 @@ pub(crate) async fn act(
             Step::CreateBackup { name } => backup::create(ctx, app, name).await?,
             Step::DeleteBackup { name, uid } => backup::delete(ctx, app, name, uid).await,
             Step::WithdrawBackup { name, uid } => backup::withdraw(ctx, app, name, uid).await,
-            Step::Test => helm::test(ctx, app, desired, observed, sentence),
+            Step::Test => helm::test(ctx, app, desired, observed, plan),
             Step::HelmUpgrade { revision, .. } => {
-                helm::upgrade(ctx, app, desired, observed, (status, sentence), *revision).await?
+                helm::upgrade(ctx, app, desired, observed, plan, status, *revision).await?
             }
         }
     }

@@ -96,7 +96,6 @@ pub(crate) enum Step {
     Test,
     /// `helm upgrade --install`.
     HelmUpgrade {
-        /// The revision that helm will create.
         revision: i64,
         /// The cause, if it is not the spec; an event reports it.
         cause: Option<UpgradeCause>,
@@ -159,6 +158,11 @@ impl Plan {
     /// what they are for.
     pub(crate) fn only_makes_credentials(&self) -> bool {
         self.hold.is_none() && !self.steps.is_empty() && self.steps.iter().all(Step::makes_credentials)
+    }
+
+    /// Returns what the conditions say while helm runs.
+    pub(crate) fn sentence(&self) -> String {
+        self.hold.as_ref().map(|hold| hold.message.clone()).unwrap_or_default()
     }
 
     /// Reconciles again at this time, too.
