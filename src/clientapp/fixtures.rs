@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use serde_json::{Value, json};
 
 use super::{
@@ -90,6 +90,18 @@ pub(super) fn chart(version: &str, app: Option<&str>) -> InstalledChart {
 pub(super) fn target(version: &str, app: Option<&str>) -> CachedChart {
     let InstalledChart { name: chart, version, app_version, digest } = chart(version, app);
     CachedChart { chart, version: version.parse().unwrap(), app_version, digest }
+}
+
+/// Returns a condition that has been so since then.
+pub(super) fn condition(type_: &str, status: &str, since: Timestamp) -> Condition {
+    Condition {
+        type_: type_.to_owned(),
+        status: status.to_owned(),
+        reason: "Why".to_owned(),
+        message: String::new(),
+        last_transition_time: Time(since),
+        observed_generation: None,
+    }
 }
 
 pub(super) fn attempt(digest: &str) -> Attempt {

@@ -89,14 +89,8 @@ fn remediation_after_a_failure() {
             release.phase = ReleasePhase::Failed;
             let digest = release.managed_digest.clone().unwrap();
             let made = chart("5.5.2", Some("29.0.4"));
-            let attempt = Attempt {
-                failures,
-                retry_at: None,
-                message: Some("refused".to_owned()),
-                chart: Some(made),
-                ..attempt(&digest)
-            };
-            w.recorded.last_attempt = Some(attempt);
+            let message = Some("refused".to_owned());
+            w.recorded.last_attempt = Some(Attempt { failures, message, chart: Some(made), ..attempt(&digest) });
             w.recorded.last_ready = ready.map(|app| ReadyRevision {
                 revision: 2,
                 digest: "ready".to_owned(),
@@ -192,15 +186,9 @@ fn remediation_after_a_failure() {
             w.objects.workloads[0].waiting = (was != "now").then(|| "0 of 1 replicas are available".to_owned());
             let since = Time(now() - SignedDuration::from_mins(minutes));
             w.recorded.last_attempt.as_mut().unwrap().started_at = since.clone();
-            let condition = |type_: &str, status: &str| Condition {
-                type_: type_.to_owned(),
-                status: status.to_owned(),
-                reason: "Why".to_owned(),
-                message: String::new(),
-                last_transition_time: since.clone(),
-                observed_generation: None,
-            };
-            w.recorded.conditions = vec![condition("PostgresReady", "True"), condition("WorkloadsReady", "False")];
+            w.recorded.conditions = [("PostgresReady", "True"), ("WorkloadsReady", "False")]
+                .map(|(type_, status)| condition(type_, status, since.0))
+                .into();
         }
     };
     for (what, policy, minutes, was, plan) in [
@@ -338,11 +326,6 @@ fn a_volume_that_goes_comes_before_helm_and_repairs() {
     row("gone", none(), going, "hold Ready/VolumeLost!");
     row("helm has to run", none(), |w| (going(w), outdated(w)).1, "hold Ready/VolumeLost!");
     row("an object is deleted", none(), |w| (going(w), gone(w)).1, "hold Ready/VolumeLost!");
-    row(
-        "the database is away",
-        none(),
-        |w| (going(w), w.prerequisites.database.reachable = false).1,
-        "hold Ready/VolumeLost!",
-    );
-    row("suspended", json!({"suspend": true}), going, "hold Reconciling/Suspended");
+    row("the database is away", none(), |w| (going(w), away(w)).1, "hold Ready/VolumeLost!");
+    row("suspended", suspend(), going, "hold Reconciling/Suspended");
 }
