@@ -26,7 +26,10 @@ use super::{
 };
 use crate::{
     config::Config,
-    crd::{Attempt, ClientApp, ClientAppStatus, InstalledChart, Inventory, ReadyRevision, Release, RolledBack},
+    crd::{
+        Attempt, ClientApp, ClientAppStatus, InstalledChart, Inventory, Owned, ReadyRevision, Release, ReleaseObject,
+        RolledBack,
+    },
     platform::watch_builder::Availability,
 };
 
@@ -90,6 +93,28 @@ pub(super) fn chart(version: &str, app: Option<&str>) -> InstalledChart {
 pub(super) fn target(version: &str, app: Option<&str>) -> CachedChart {
     let InstalledChart { name: chart, version, app_version, digest } = chart(version, app);
     CachedChart { chart, version: version.parse().unwrap(), app_version, digest }
+}
+
+/// Returns an object of the release, in the API version of its kind.
+pub(super) fn object(kind: &str, name: &str) -> ReleaseObject {
+    let api_version = match kind {
+        "Deployment" | "StatefulSet" => "apps/v1",
+        "Ingress" => "networking.k8s.io/v1",
+        "Job" => "batch/v1",
+        _ => "v1",
+    };
+    let [api_version, kind, name] = [api_version, kind, name].map(str::to_owned);
+    ReleaseObject { api_version, kind, name, ..ReleaseObject::default() }
+}
+
+/// Returns a StatefulSet with this template of claims.
+pub(super) fn stateful_set(name: &str, template: &str) -> ReleaseObject {
+    ReleaseObject { claim_templates: vec![template.to_owned()], ..object("StatefulSet", name) }
+}
+
+pub(super) fn owned(kind: &str, name: &str, uid: &str) -> Owned {
+    let [kind, name, uid] = [kind, name, uid].map(str::to_owned);
+    Owned { kind, name, uid }
 }
 
 /// Returns a condition that has been so since then.

@@ -18,8 +18,8 @@ use super::{
 use crate::{
     clientapp::{
         fixtures::{
-            attempt, chart, condition, config, database, deployer, keys, now, outdated, own, release, rolled_back,
-            settled, want, with,
+            attempt, chart, condition, config, database, deployer, keys, now, object, outdated, own, owned, release,
+            rolled_back, settled, stateful_set, want, with,
         },
         hold::SAFETY_NET,
         observed::{
@@ -37,7 +37,7 @@ use crate::{
         },
     },
     crd::{
-        Attempt, ClientAppStatus, Inventory, Owned, PostgresProvider, ReadyRevision, Release, ReleaseObject, Tested,
+        Attempt, ClientAppStatus, Inventory, PostgresProvider, ReadyRevision, Release, ReleaseObject, Tested,
         annotation, conditions::kind,
     },
     deletion::permit::DataKind,
@@ -161,6 +161,10 @@ fn existing(w: &mut Observed) -> &mut DatabaseObject {
 
 fn away(w: &mut Observed) {
     w.prerequisites.database.reachable = false;
+}
+
+fn initializing() -> DatabaseState {
+    DatabaseState::Waiting(" is initializing".to_owned())
 }
 
 fn taken(w: &mut Observed) {
@@ -369,50 +373,50 @@ fn what_backs_up_a_cluster() {
         view.parts[0].object.as_mut().unwrap()
     }
     for (what, change, plan) in [
-        ("as it should be", with(|_| {}), ""),
-        ("no plugin", with(|view| view.parts[0].availability = Availability::Missing), NO_KIND),
+        ("as it should be", (|_| {}) as fn(&mut DatabaseView), ""),
+        ("no plugin", |view| view.parts[0].availability = Availability::Missing, NO_KIND),
         (
             "no plugin, and no Cluster yet",
-            with(|view| (view.parts[0].availability, view.object) = (Availability::Missing, None)),
+            |view| (view.parts[0].availability, view.object) = (Availability::Missing, None),
             NO_KIND,
         ),
         (
             "stores are not to be seen",
-            with(|view| view.parts[0].availability = Availability::Refused("no".into())),
+            |view| view.parts[0].availability = Availability::Refused("no".into()),
             "hold PostgresReady/AccessDenied!",
         ),
-        ("applied without it", with(|view| view.object.as_mut().unwrap().digest = Some("d".into())), APPLIED),
-        ("a store that is gone", with(|view| view.parts[0].object = None), APPLIED),
-        ("a schedule that is gone", with(|view| view.parts[1].object = None), APPLIED),
-        ("a store of an earlier spec", with(|view| store_of(view).digest = Some("d".into())), APPLIED),
-        ("a store that has lost its owner", with(|view| store_of(view).owner_uid = None), ""),
-        ("a user's store", with(|view| (store_of(view).owner_uid, store_of(view).app) = (None, None)), OTHERS),
-        ("a former Cluster's store", with(|view| store_of(view).owner_uid = Some("former".into())), GOES),
+        ("applied without it", |view| view.object.as_mut().unwrap().digest = Some("d".into()), APPLIED),
+        ("a store that is gone", |view| view.parts[0].object = None, APPLIED),
+        ("a schedule that is gone", |view| view.parts[1].object = None, APPLIED),
+        ("a store of an earlier spec", |view| store_of(view).digest = Some("d".into()), APPLIED),
+        ("a store that has lost its owner", |view| store_of(view).owner_uid = None, ""),
+        ("a user's store", |view| (store_of(view).owner_uid, store_of(view).app) = (None, None), OTHERS),
+        ("a former Cluster's store", |view| store_of(view).owner_uid = Some("former".into()), GOES),
         (
             "a store of another Cluster of the user",
-            with(|view| (store_of(view).owner_uid, store_of(view).app) = (Some("theirs".into()), None)),
+            |view| (store_of(view).owner_uid, store_of(view).app) = (Some("theirs".into()), None),
             OTHERS,
         ),
         (
             "a user's schedule, and no Cluster yet",
-            with(|view| {
+            |view| {
                 view.parts[0].object = None;
                 let schedule = view.parts[1].object.as_mut().unwrap();
                 (schedule.owner_uid, schedule.app) = (None, None);
                 (view.object, view.recorded_uid) = (None, None);
-            }),
+            },
             OTHERS,
         ),
         (
             "a former Cluster's store, and no Cluster yet",
-            with(|view| {
+            |view| {
                 store_of(view).owner_uid = Some("former".into());
                 (view.object, view.recorded_uid) = (None, None);
-            }),
+            },
             GOES,
         ),
     ] {
-        row(what, spec.clone(), change, plan);
+        row(what, spec.clone(), with(change), plan);
     }
     // It is only read: the user's own, from which the Cluster was created.
     let source = json!({"serverName": "acme-pg-5f0c2c0e", "objectStore": "acme-pg"});
@@ -484,69 +488,70 @@ fn the_database_gate() {
         move |w: &mut Observed| w.prerequisites.database.object.as_mut().map(change).unwrap_or_default()
     };
     for (what, change, made) in [
-        ("as it should be", of(|_| {}), ""),
-        ("of an earlier operator, by ownerReference", of(|s| (s.stamp, s.owner_uid) = (None, Some("uid".into()))), ""),
-        ("on record by uid, whatever it says", of(|s| s.stamp = None), ""),
-        ("another app's", of(|s| s.app = None), OTHERS),
-        ("labelled as this app's, and not on record", of(|s| (s.stamp, s.uid) = (None, "other".into())), OTHERS),
-        ("a predecessor's", of(|s| (s.stamp, s.uid) = (Some("old".into()), "other".into())), OTHERS),
-        ("retained from an earlier one", of(|s| s.retained_from = Some("acme".into())), OTHERS),
-        ("going", of(|s| s.deleting = true), "hold PostgresReady/Deleting"),
-        ("another major", of(|s| s.postgres_version = Some(14)), "hold PostgresReady/VersionMismatch!"),
-        ("a larger volume", of(|s| s.storage_bytes = Some(1e12)), "hold PostgresReady/StorageShrink!"),
-        ("of a class that another client has set", of(|s| s.storage_class = Some("fast".into())), ""),
-        ("a smaller volume", of(|s| (s.storage_bytes, s.digest) = (Some(1e6), None)), "postgres"),
-        ("silent for long", of(|s| s.state = DatabaseState::NotReported), "hold PostgresReady/NotReporting"),
-        ("new and silent", of(|s| (s.state, s.created) = (DatabaseState::NotReported, Some(ago(1)))), WAIT),
-        ("on its way", of(|s| s.state = DatabaseState::Waiting(" is initializing".into())), WAIT),
-        (
-            "on its way, not long ago",
-            of(|s| (s.state, s.progressed) = (DatabaseState::Waiting(" is initializing".into()), Some(ago(299)))),
-            WAIT,
-        ),
+        ("as it should be", (|_| {}) as fn(&mut DatabaseObject), ""),
+        ("of an earlier operator, by ownerReference", |s| (s.stamp, s.owner_uid) = (None, Some("uid".into())), ""),
+        ("on record by uid, whatever it says", |s| s.stamp = None, ""),
+        ("another app's", |s| s.app = None, OTHERS),
+        ("labelled as this app's, and not on record", |s| (s.stamp, s.uid) = (None, "other".into()), OTHERS),
+        ("a predecessor's", |s| (s.stamp, s.uid) = (Some("old".into()), "other".into()), OTHERS),
+        ("retained from an earlier one", |s| s.retained_from = Some("acme".into()), OTHERS),
+        ("going", |s| s.deleting = true, "hold PostgresReady/Deleting"),
+        ("another major", |s| s.postgres_version = Some(14), "hold PostgresReady/VersionMismatch!"),
+        ("a larger volume", |s| s.storage_bytes = Some(1e12), "hold PostgresReady/StorageShrink!"),
+        ("of a class that another client has set", |s| s.storage_class = Some("fast".into()), ""),
+        ("a smaller volume", |s| (s.storage_bytes, s.digest) = (Some(1e6), None), "postgres"),
+        ("silent for long", |s| s.state = DatabaseState::NotReported, "hold PostgresReady/NotReporting"),
+        ("new and silent", |s| (s.state, s.created) = (DatabaseState::NotReported, Some(ago(1))), WAIT),
+        ("on its way", |s| s.state = initializing(), WAIT),
+        ("on its way, not long ago", |s| (s.state, s.progressed) = (initializing(), Some(ago(299))), WAIT),
         (
             "on its way, and stuck there",
-            of(|s| (s.state, s.progressed) = (DatabaseState::Waiting(" is initializing".into()), Some(ago(300)))),
+            |s| (s.state, s.progressed) = (initializing(), Some(ago(300))),
             "hold PostgresReady/DatabaseNotProgressing",
         ),
         (
             "silent since it was restored",
-            of(|s| (s.state, s.progressed) = (DatabaseState::NotReported, Some(ago(9999)))),
+            |s| (s.state, s.progressed) = (DatabaseState::NotReported, Some(ago(9999))),
             "hold PostgresReady/NotReporting",
         ),
-        ("ready, however long nothing has changed", of(|s| s.progressed = Some(ago(9999))), ""),
-        ("stuck", of(|s| s.state = DatabaseState::Stalled(": no".into())), "hold PostgresReady/DatabaseStalled!"),
+        ("ready, however long nothing has changed", |s| s.progressed = Some(ago(9999)), ""),
+        ("stuck", |s| s.state = DatabaseState::Stalled(": no".into()), "hold PostgresReady/DatabaseStalled!"),
         (
             "restored by a user",
-            of(|s| (s.state, s.digest) = (DatabaseState::Restoring(" is restored".into()), None)),
+            |s| (s.state, s.digest) = (DatabaseState::Restoring(" is restored".into()), None),
             RESTORING,
         ),
-        ("targets for backups is never taken away", of(|s| s.targets.volume = true), BACKUPS),
+        ("targets for backups is never taken away", |s| s.targets.volume = true, BACKUPS),
     ] {
         for spec in [none(), standalone()] {
             // A Postgresql's document has no backup targets.
             let made = if spec == standalone() && made == BACKUPS { "" } else { made };
-            row(what, spec, change, made);
+            row(what, spec, of(change), made);
         }
-        row(what, external(), change, "");
+        row(what, external(), of(change), "");
     }
     let of = |change: fn(&mut DatabaseView)| move |w: &mut Observed| change(&mut w.prerequisites.database);
     const NO_KIND: &str = "hold PostgresReady/DependencyMissing!";
     for (what, change, made, theirs) in [
-        ("not installed", of(|d| (d.kind, d.object) = (Availability::Missing, None)), NO_KIND, ""),
-        ("not to be seen", of(|d| d.kind = Availability::Refused("no".into())), "hold PostgresReady/AccessDenied!", ""),
-        ("nothing there", of(|d| d.object = None), "postgres, hold PostgresReady/Provisioning", ""),
-        ("no address", of(|d| d.reachable = false), WAIT, ""),
-        ("no Secret", of(|d| d.secret = SecretView::Absent), SECRET_MISSING, "hold PostgresReady/SecretMissing!"),
-        ("no password", of(|d| d.secret = keys(&["user", "host", "dbname"])), NO_KEY, THEIRS_NO_KEY),
-        ("no host", of(|d| d.secret = keys(&["user", "password"])), "", THEIRS_NO_KEY),
+        (
+            "not installed",
+            (|d| (d.kind, d.object) = (Availability::Missing, None)) as fn(&mut DatabaseView),
+            NO_KIND,
+            "",
+        ),
+        ("not to be seen", |d| d.kind = Availability::Refused("no".into()), "hold PostgresReady/AccessDenied!", ""),
+        ("nothing there", |d| d.object = None, "postgres, hold PostgresReady/Provisioning", ""),
+        ("no address", |d| d.reachable = false, WAIT, ""),
+        ("no Secret", |d| d.secret = SecretView::Absent, SECRET_MISSING, "hold PostgresReady/SecretMissing!"),
+        ("no password", |d| d.secret = keys(&["user", "host", "dbname"]), NO_KEY, THEIRS_NO_KEY),
+        ("no host", |d| d.secret = keys(&["user", "password"]), "", THEIRS_NO_KEY),
     ] {
         for (spec, plan) in [(none(), made), (standalone(), made), (external(), theirs)] {
-            row(what, spec, change, plan);
+            row(what, spec, of(change), plan);
         }
     }
     let waiting = |w: &mut Observed| {
-        existing(w).state = DatabaseState::Waiting(" is initializing".to_owned());
+        existing(w).state = initializing();
         outdated(w);
     };
     // It had nothing to do while it was ready, and no time that anybody wrote makes the operator stop.
@@ -902,24 +907,20 @@ fn the_release() {
     let of = |change: fn(&mut ReleaseView)| move |w: &mut Observed| change(w.release.as_mut().unwrap());
     const DEAD: &str = "unlock 3, helm 4";
     for (what, change, plan) in [
-        ("the spec changed", of(|r| *r = release("old")), "helm 4"),
-        ("failed", of(|r| r.phase = ReleasePhase::Failed), "helm 4"),
-        ("another client's upgrade", of(|r| r.managed_digest = None), "helm 4 over 3"),
+        ("the spec changed", (|r| *r = release("old")) as fn(&mut ReleaseView), "helm 4"),
+        ("failed", |r| r.phase = ReleasePhase::Failed, "helm 4"),
+        ("another client's upgrade", |r| r.managed_digest = None, "helm 4 over 3"),
         (
             "another client's failed upgrade",
-            of(|r| (r.managed_digest, r.phase) = (None, ReleasePhase::Failed)),
+            |r| (r.managed_digest, r.phase) = (None, ReleasePhase::Failed),
             "helm 4 over 3",
         ),
-        ("kept history", of(|r| (r.managed_digest, r.phase) = (None, ReleasePhase::Uninstalled)), "helm 4 again"),
-        ("another client at work", of(|r| (r.managed_digest, r.phase) = (None, ReleasePhase::Pending)), EXTERNAL),
-        (
-            "another client uninstalling",
-            of(|r| (r.managed_digest, r.phase) = (None, ReleasePhase::Uninstalling)),
-            EXTERNAL,
-        ),
-        ("an operator's lock", of(|r| r.phase = ReleasePhase::Pending), DEAD),
+        ("kept history", |r| (r.managed_digest, r.phase) = (None, ReleasePhase::Uninstalled), "helm 4 again"),
+        ("another client at work", |r| (r.managed_digest, r.phase) = (None, ReleasePhase::Pending), EXTERNAL),
+        ("another client uninstalling", |r| (r.managed_digest, r.phase) = (None, ReleasePhase::Uninstalling), EXTERNAL),
+        ("an operator's lock", |r| r.phase = ReleasePhase::Pending, DEAD),
     ] {
-        row(what, none(), change, plan);
+        row(what, none(), of(change), plan);
     }
     row("uninstalled by another client", none(), |w| w.release = None, "helm 1 again");
     let never_ours = |w: &mut Observed| {
@@ -1040,7 +1041,7 @@ fn lost_generated_secrets() {
     row("in use", none(), admin(SecretView::Absent), LOST);
     let (mut attempted, mut handed_out, mut gone) = (nothing(), nothing(), nothing());
     attempted.recorded.last_attempt = Some(attempt(""));
-    handed_out.recorded.owned = vec![entry("acme-admin-secret", "admin-uid")];
+    handed_out.recorded.owned = vec![owned("Secret", "acme-admin-secret", "admin-uid")];
     gone.recorded.installed = Some(chart("5.5.2", None));
     for observed in [attempted, handed_out, gone] {
         row("once in use", none(), |w| *w = observed, LOST);
@@ -1055,8 +1056,8 @@ fn missing_objects_are_recreated() {
     let found = |service: LiveState, ingress: LiveState| {
         move |w: &mut Observed| {
             w.objects.drifted = vec![
-                DriftedObject { object: part("v1", "Service"), state: service },
-                DriftedObject { object: part("networking.k8s.io/v1", "Ingress"), state: ingress },
+                DriftedObject { object: object("Service", "acme"), state: service },
+                DriftedObject { object: object("Ingress", "acme"), state: ingress },
             ];
         }
     };
@@ -1071,11 +1072,7 @@ fn missing_objects_are_recreated() {
     row("on their way out", none(), found(LiveState::Deleting, LiveState::Deleting), HOLD);
     let unknown = || LiveState::Unknown("forbidden".to_owned());
     row("not to be asked for", none(), found(unknown(), unknown()), HOLD);
-    let set = ReleaseObject {
-        claim_templates: vec!["data".to_owned()],
-        takes_claims: true,
-        ..part("apps/v1", "StatefulSet")
-    };
+    let set = ReleaseObject { takes_claims: true, ..stateful_set("acme", "data") };
     for (state, plan) in [
         (LiveState::Absent, "hold Released/Drifted!"),
         (LiveState::Unmarked, "repair StatefulSet acme, hold Released/Drifted"),
@@ -1167,19 +1164,10 @@ fn pods_of_former_revisions_make_room() {
     let lost = |w: &mut Observed| {
         stuck(w);
         w.objects.inventory =
-            Some(Inventory { objects: vec![part("v1", "PersistentVolumeClaim")], ..Inventory::default() });
-        w.owned.push(Owned { kind: "PersistentVolumeClaim".to_owned(), name: "acme".to_owned(), uid: "1".to_owned() });
+            Some(Inventory { objects: vec![object("PersistentVolumeClaim", "acme")], ..Inventory::default() });
+        w.owned.push(owned("PersistentVolumeClaim", "acme", "1"));
     };
     row("a volume with data is lost", none(), lost, "hold Ready/VolumeLost!");
-}
-
-fn part(api_version: &str, kind: &str) -> ReleaseObject {
-    ReleaseObject {
-        api_version: api_version.to_owned(),
-        kind: kind.to_owned(),
-        name: "acme".to_owned(),
-        ..ReleaseObject::default()
-    }
 }
 
 #[test]
@@ -1238,10 +1226,6 @@ fn nothing_else_is_decided_while_helm_runs() {
         let invalid = Plan { requeue_at: at_work.until, ..Plan::default() };
         assert_eq!(plan_of(None, &observed, &config(), now()), invalid, "{what}, and the spec is invalid");
     }
-}
-
-fn entry(name: &str, uid: &str) -> Owned {
-    Owned { kind: "Secret".to_owned(), name: name.to_owned(), uid: uid.to_owned() }
 }
 
 /// A simulated cluster: the effect of steps, and where they may be interrupted.

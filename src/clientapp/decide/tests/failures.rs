@@ -8,7 +8,7 @@ fn policy(policy: &str) -> Value {
 }
 
 fn gone(observed: &mut Observed) {
-    observed.objects.drifted = vec![DriftedObject { object: part("v1", "Service"), state: LiveState::Absent }];
+    observed.objects.drifted = vec![DriftedObject { object: object("Service", "acme"), state: LiveState::Absent }];
 }
 
 #[test]
@@ -318,10 +318,8 @@ fn a_revision_that_would_drop_a_volume_is_not_tried_again() {
 #[test]
 fn a_volume_that_goes_comes_before_helm_and_repairs() {
     let going = |w: &mut Observed| {
-        let name = "acme-files".to_owned();
-        let object = ReleaseObject { name: name.clone(), ..part("v1", "PersistentVolumeClaim") };
-        w.objects.inventory.as_mut().unwrap().objects = vec![object];
-        w.owned = vec![Owned { kind: "PersistentVolumeClaim".to_owned(), name, uid: "1".to_owned() }];
+        w.objects.inventory.as_mut().unwrap().objects = vec![object("PersistentVolumeClaim", "acme-files")];
+        w.owned = vec![owned("PersistentVolumeClaim", "acme-files", "1")];
     };
     row("gone", none(), going, "hold Ready/VolumeLost!");
     row("helm has to run", none(), |w| (going(w), outdated(w)).1, "hold Ready/VolumeLost!");
