@@ -24,18 +24,15 @@ use crate::{
     platform::{account::AccountName, key::Key},
 };
 
-/// The state of an app's helm run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) enum HelmRun {
     /// No run, although the app may be in the queue for a slot.
     #[default]
     Idle,
-    /// The chart is being fetched in this version.
     FetchingChart(Version),
     Upgrading(Box<Upgrading>),
     /// helm has ended, and its outcome is not recorded yet.
     Upgraded(Box<Upgraded>),
-    /// The release is being tested.
     Testing(Box<Upgrading>),
     /// The tests have ended, and their outcome is not recorded yet.
     Tested(Box<TestRun>),
@@ -63,10 +60,8 @@ pub(crate) struct Upgraded {
     pub attempt: Attempt,
     /// The revision that helm was to create; `None`: it did not run. Only Helm's storage proves whether it exists.
     pub revision: Option<i64>,
-    /// helm reported success.
     pub succeeded: bool,
     pub at: Timestamp,
-    /// The objects that helm wrote.
     pub wrote: Recorded,
 }
 
@@ -83,7 +78,6 @@ pub(crate) struct TestRun {
     pub failed: Option<String>,
     /// True if a failure says something about the revision: tests that could not be run do not.
     pub conclusive: bool,
-    /// When helm was started.
     pub started_at: Timestamp,
     pub at: Timestamp,
     /// Uniform in `[0, 1)`.
@@ -410,10 +404,7 @@ mod tests {
         drop(first);
         assert_eq!(sender(&receiver), ["b"]);
         // While it is offered, it is neither free nor another app's.
-        assert!(
-            runs.slot(Work::Change, &key("e")).is_none()
-                && runs.slot(Work::Change, &key("c")).is_none()
-        );
+        assert!(runs.slot(Work::Change, &key("e")).is_none() && runs.slot(Work::Change, &key("c")).is_none());
         assert!(runs.may_run(Work::Change, &key("b")) && !runs.may_run(Work::Change, &key("c")));
         let second = runs.slot(Work::Change, &key("b")).unwrap();
         runs.forget(&key("c"));
@@ -482,8 +473,7 @@ mod tests {
         assert!(runs.may_run(Work::Test, &of("other", "a")), "the queue has only apps that may not run");
         let other = runs.slot(Work::Test, &of("other", "a")).unwrap();
         assert!(runs.slot(Work::Test, &of("third", "a")).is_none(), "all slots are taken");
-        let changes =
-            [runs.slot(Work::Change, &of("mine", "a")), runs.slot(Work::Change, &of("mine", "b"))];
+        let changes = [runs.slot(Work::Change, &of("mine", "a")), runs.slot(Work::Change, &of("mine", "b"))];
         assert!(changes.iter().all(Option::is_some), "changes have slots of their own");
         drop(other);
         assert_eq!(sender(&receiver), ["a"]);

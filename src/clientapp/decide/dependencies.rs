@@ -4,7 +4,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::{
     clientapp::{
-        hold::{Hold, SAFETY_NET, join_limited},
+        hold::{Hold, NAMED, SAFETY_NET, join_limited},
         observed::types::UnreadyDependency,
     },
     crd::Reason,
@@ -15,7 +15,6 @@ const PAUSE: SignedDuration = SignedDuration::from_secs(15);
 
 /// Returns what helm waits for.
 pub(super) fn hold(awaited: &[UnreadyDependency], now: Timestamp) -> Option<Hold> {
-    const NAMED: usize = 3;
     let named = join_limited(awaited.iter().map(|dependency| dependency.sentence.clone()), NAMED);
     if awaited.iter().any(|dependency| dependency.is_circle) {
         let message = format!(

@@ -69,8 +69,7 @@ pub(crate) fn verdict(desired: &Desired, observed: &Observed, hold: Option<&Hold
     if let Some(hold) = hold.filter(|hold| hold.condition == kind::TESTED) {
         return Some(Verdict { state: State::False, reason: hold.reason.into(), message: hold.message.clone() });
     }
-    let release = observed.release.as_ref().filter(|release| release.is_deployed_as(&desired.target().digest));
-    Some(match (release, observed.tested()) {
+    Some(match (observed.deployed_as(desired), observed.tested()) {
         (Some(_), Some(tested)) if tested.passed => Verdict::yes(Reason::TestsPassed, sentence(tested)),
         (Some(_), Some(tested)) => Verdict::no(Reason::TestFailed, sentence(tested)),
         (Some(ReleaseView { revision, .. }), None) => {

@@ -26,7 +26,6 @@ pub(crate) const LATEST_RETRY: SignedDuration = SignedDuration::from_hours(1);
 /// How a database object is applied.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Apply {
-    /// The targets of its backups.
     pub(crate) targets: BackupTargets,
     /// The data source of the database. It is applied again unchanged later, since Percona may still be restoring from it.
     pub source: Option<Value>,

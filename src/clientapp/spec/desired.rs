@@ -21,9 +21,10 @@ use crate::{
     },
     config::Config,
     crd::{
-        AppTls, Approval, ClientApp, ClientAppSpec, Credentials, DEFAULT_CHART_VERSION, DeletionPolicy, Dependency,
-        Drift, DriftIgnore, JobSettings, MAX_NAME, NAME_TOO_LONG, OnFailure, ProfilePersistence, ProfileSpec, Reason,
-        RolledBack, Test, Upgrade, ValuesDigest, annotation, duration, quantity,
+        AppTls, Approval, Attempt, ClientApp, ClientAppSpec, ClientAppStatus, Credentials, DEFAULT_CHART_VERSION,
+        DeletionPolicy, Dependency, Drift, DriftIgnore, JobSettings, MAX_NAME, NAME_TOO_LONG, OnFailure,
+        ProfilePersistence, ProfileSpec, Reason, RolledBack, Test, Upgrade, ValuesDigest, annotation, duration,
+        quantity,
     },
     helm::{Redactor, values::Values},
     platform::{
@@ -32,7 +33,6 @@ use crate::{
     },
 };
 
-/// Longest name of a Helm release.
 const MAX_RELEASE_NAME: usize = 53;
 /// Size of the files' volume if neither spec nor Profile sets it.
 const DEFAULT_SIZE: &str = "8Gi";
@@ -182,6 +182,11 @@ impl Desired {
             Intent::Spec(_) => None,
             Intent::RolledBack { record, .. } => Some(record),
         }
+    }
+
+    /// Returns the attempt on record to install this target.
+    pub(crate) fn attempt<'a>(&self, recorded: &'a ClientAppStatus) -> Option<&'a Attempt> {
+        recorded.last_attempt.as_ref().filter(|attempt| attempt.digest == self.target().digest)
     }
 
     /// Returns the database object, if one is created for the app.

@@ -10,16 +10,13 @@ use crate::{
     platform::{key::Key, password::password},
 };
 
-/// Key of the administrator's name in the admin Secret.
 pub(crate) const ADMIN_USERNAME: &str = "nextcloud-username";
-/// Key of the administrator's password in the admin Secret.
 pub(crate) const ADMIN_PASSWORD: &str = "nextcloud-password";
 /// Keys that the chart reads of the admin Secret with `nextcloud.mail`. A mail server without authentication needs the last two
 /// as well, without a value.
 pub(crate) const SMTP: [&str; 3] = ["smtp-host", "smtp-username", "smtp-password"];
 /// Key that the chart reads of the admin Secret with `metrics.token`.
 pub(crate) const METRICS_TOKEN: &str = "nextcloud-token";
-/// Key of the password in the Redis Secret.
 pub(crate) const REDIS_PASSWORD: &str = "redis-password";
 /// The generated administrator's name.
 const ADMIN_NAME: &str = "admin";

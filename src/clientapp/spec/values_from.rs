@@ -106,7 +106,6 @@ impl Layer {
 
 /// A Secret or ConfigMap. It does not print.
 pub(crate) struct ValuesSource {
-    /// The type of a Secret.
     type_: String,
     /// The Helm release that it is part of.
     release: Option<Key>,

@@ -21,7 +21,7 @@ pub(crate) fn start(
     left_its_lock: bool,
     now: Timestamp,
 ) -> Attempt {
-    let earlier = recorded.last_attempt.as_ref().filter(|attempt| attempt.digest == desired.target().digest);
+    let earlier = desired.attempt(recorded);
     let failures = |attempt: &Attempt| attempt.failures + u32::from(left_its_lock && attempt.retry_at.is_none());
     Attempt {
         digest: desired.target().digest.clone(),

@@ -286,7 +286,6 @@ pub(super) fn stop_upgrade(ctx: &Ctx, app: &App<'_>) -> Option<Hold> {
     }
 }
 
-/// Holds what is left of a release.
 #[derive(Default)]
 struct Remaining {
     /// The first object that is being deleted.
@@ -295,7 +294,6 @@ struct Remaining {
     helm_only: Option<String>,
 }
 
-/// The end of an object of a release.
 enum Fate {
     Gone,
     Deleting,

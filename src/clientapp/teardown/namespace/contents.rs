@@ -31,7 +31,6 @@ const TELLS_OF_OTHERS: &[(&str, &str)] = &[("", "Event"), ("events.k8s.io", "Eve
 /// Kinds that hold data, or the credentials for them.
 const DATA: &[(&str, &str)] = &[("", "PersistentVolumeClaim"), ("", "Secret")];
 
-/// The namespaced kinds.
 #[derive(Debug, Default)]
 pub(crate) struct Kinds {
     /// The stored kinds, in the order in which they are listed.
