@@ -7,13 +7,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use serde_json::{Value, json};
 
 use super::{
-    helm_runs::HelmRun,
     observed::{
-        file_backup::FilesView,
         release::{ReleasePhase, ReleaseView},
         types::{
-            CachedChart, DatabaseView, Observed, ObservedObjects, ObservedRun, Prerequisites, ScheduledBackups,
-            SecretView, Workload,
+            CachedChart, DatabaseView, Observed, ObservedObjects, ObservedRun, Prerequisites, SecretView, Workload,
         },
     },
     spec::{
@@ -168,22 +165,17 @@ pub(super) fn database(desired: &Desired) -> Option<DatabaseObject> {
     let targets = object.targets(None).unwrap();
     Some(DatabaseObject {
         app: Some("acme".to_owned()),
-        retained_from: None,
         uid: "pg-uid".to_owned(),
-        owner_uid: None,
         stamp: Some("uid".to_owned()),
-        deleting: false,
         digest: Some(object.document(&targets).digest),
         postgres_version: Some(object.postgres_version),
         storage_bytes: Some(object.storage_bytes),
         storage_class: object.storage_class().map(str::to_owned),
         targets,
-        source: None,
         isolated: true,
         state: DatabaseState::Ready,
-        backed_up: None,
         created: Some(now() - SignedDuration::from_secs(600)),
-        progressed: None,
+        ..DatabaseObject::default()
     })
 }
 
@@ -191,7 +183,7 @@ pub(super) fn database(desired: &Desired) -> Option<DatabaseObject> {
 pub(super) fn settled(desired: &Desired) -> Observed {
     let workload = |kind, name: &str| Workload { kind, name: name.to_owned(), ..Workload::default() };
     Observed {
-        run: ObservedRun { state: HelmRun::Idle, busy: None, is_in_cache: true, has_slot: true, has_test_slot: true },
+        run: ObservedRun { is_in_cache: true, has_slot: true, has_test_slot: true, ..ObservedRun::default() },
         release: Some(release(&desired.target().digest)),
         last_ready_is_stored: true,
         objects: ObservedObjects {
@@ -200,8 +192,6 @@ pub(super) fn settled(desired: &Desired) -> Observed {
             ..ObservedObjects::default()
         },
         prerequisites: Prerequisites {
-            hostname_holder: None,
-            certificate: None,
             admin_secret: own("admin-uid"),
             redis_secret: own("redis-uid"),
             database: DatabaseView {
@@ -211,26 +201,16 @@ pub(super) fn settled(desired: &Desired) -> Observed {
                 object: database(desired),
                 secret: keys(&["user", "password", "host", "dbname"]),
                 reachable: true,
-                warnings: None,
-                pods: None,
-                scheduled: ScheduledBackups::default(),
-                parts: Vec::new(),
-                replaces: None,
-                former: Vec::new(),
+                ..DatabaseView::default()
             },
             deployer: deployer(now() - SignedDuration::from_secs(3600)),
-            retained: Vec::new(),
-            dependencies: Vec::new(),
             chart: Some(target(&desired.target().chart_version.to_string(), None)),
-            backup: None,
+            ..Prerequisites::default()
         },
-        files: FilesView::default(),
-        owned: Vec::new(),
-        requeue_at: None,
-        retry: None,
         recorded: ClientAppStatus {
             release: Some(Release { revision: 3, ..Release::default() }),
             ..ClientAppStatus::default()
         },
+        ..Observed::default()
     }
 }

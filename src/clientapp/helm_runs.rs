@@ -65,7 +65,6 @@ pub(crate) struct Upgraded {
     pub wrote: Recorded,
 }
 
-/// Tests that have ended.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct TestRun {
     /// The revision that was tested, and name and uid of the Secret in which Helm stores it.

@@ -229,7 +229,6 @@ pub(crate) fn test(ctx: &Ctx, app: &App<'_>, desired: &Desired, observed: &Obser
 /// Class and message of a failure; `None`: the operator stopped it.
 type Ended = Result<(), Option<(Refusal, String)>>;
 
-/// Returns the outcome of an attempt.
 fn ended(attempt: Attempt, result: Ended, revision: Option<i64>, wrote: Recorded) -> HelmRun {
     let (at, succeeded) = (clock::now(), result.is_ok());
     let attempt = match result {

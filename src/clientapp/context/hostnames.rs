@@ -21,7 +21,6 @@ pub(crate) struct Hostnames(Mutex<HostnameIndex>);
 #[derive(Default)]
 struct HostnameIndex {
     apps: BTreeMap<Key, Claims>,
-    /// True if all apps were listed.
     is_listed: bool,
     /// Of the last change since then.
     number: u64,

@@ -13,7 +13,6 @@ use crate::{
 /// How often the API server is asked for an object that the operator does not watch, while helm waits for it.
 const PAUSE: SignedDuration = SignedDuration::from_secs(15);
 
-/// Returns what helm waits for.
 pub(super) fn hold(awaited: &[UnreadyDependency], now: Timestamp) -> Option<Hold> {
     let named = join_limited(awaited.iter().map(|dependency| dependency.sentence.clone()), NAMED);
     if awaited.iter().any(|dependency| dependency.is_circle) {

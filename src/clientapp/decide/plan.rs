@@ -125,7 +125,6 @@ pub(crate) enum UpgradeCause {
     },
 }
 
-/// Holds what to do now, and what to wait for afterwards.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Plan {
     /// Steps, in order; the first failure stops the plan.

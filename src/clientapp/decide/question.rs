@@ -48,7 +48,6 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    /// Answers that there is nothing to do.
     pub(super) fn go() -> Answer {
         Answer::default()
     }

@@ -24,7 +24,7 @@ use crate::{
         hold::SAFETY_NET,
         observed::{
             release::{ReleasePhase, ReleaseView},
-            repair_backoff::Refused,
+            repair_backoff,
             types::{
                 Busy, CachedChart, DatabasePods, DatabaseView, DriftedObject, FormerDatabase, LiveState,
                 ObservedObjects, PartView, Prerequisites, Retained, SecretView, UnreadyDependency,
@@ -41,7 +41,11 @@ use crate::{
         annotation, conditions::kind,
     },
     deletion::permit::DataKind,
-    platform::{key::Key, pods::StuckPod, watch_builder::Availability},
+    platform::{
+        key::Key,
+        pods::StuckPod,
+        watch_builder::Availability::{self, Installed, Missing, Refused},
+    },
     secrets::RevisionMeta,
 };
 
@@ -111,6 +115,9 @@ fn row(what: &str, spec: Value, change: impl FnOnce(&mut Observed), plan: &str) 
 const ALL_MADE: &str = "ServiceAccount, RoleBinding, admin, redis, postgres, hold PostgresReady/Provisioning";
 const WAIT: &str = "hold PostgresReady/Provisioning";
 const OTHERS: &str = "hold PostgresReady/DatabaseNotOurs!";
+const NO_KIND: &str = "hold PostgresReady/DependencyMissing!";
+const DENIED: &str = "hold PostgresReady/AccessDenied!";
+const STUCK: &str = "hold PostgresReady/DatabaseNotProgressing";
 const RESTORING: &str = "hold PostgresReady/Restoring";
 const BACKUPS: &str = "postgres with backups";
 const EXTERNAL: &str = "hold Released/ExternalOperationInProgress";
@@ -176,7 +183,7 @@ fn new_database(w: &mut Observed) {
 }
 
 fn nothing() -> Observed {
-    let database = DatabaseView { kind: Availability::Installed, app_uid: "uid".to_owned(), ..DatabaseView::default() };
+    let database = DatabaseView { kind: Installed, app_uid: "uid".to_owned(), ..DatabaseView::default() };
     let chart = settled(&want(&none())).prerequisites.chart;
     Observed { prerequisites: Prerequisites { chart, database, ..Prerequisites::default() }, ..Observed::default() }
 }
@@ -266,7 +273,7 @@ fn the_account_that_helm_acts_as() {
     row("another binding at rest", none(), taken, "");
     row("another binding", none(), |w| (taken(w), outdated(w)).0, "hold Released/DeployerNotOurs!");
     row(
-        "another binding, and no account",
+        "another binding, no account",
         none(),
         |w| (taken(w), lost(w), outdated(w)).0,
         "hold Released/DeployerNotOurs!",
@@ -321,7 +328,7 @@ fn part_view(kind: &'static str, desired: &DesiredObject, database: &DatabaseObj
         name: "acme-pg".to_owned(),
         part_use: desired.part_use(kind),
         is_recreatable: kind != "ObjectStore",
-        availability: Availability::Installed,
+        availability: Installed,
         to_install: "install it",
         object: Some(SeenPart {
             uid: format!("{kind}-uid"),
@@ -367,24 +374,15 @@ fn what_backs_up_a_cluster() {
         }
     };
     const APPLIED: &str = "postgres in a repository";
-    const NO_KIND: &str = "hold PostgresReady/DependencyMissing!";
     const GOES: &str = "hold PostgresReady/Deleting";
     fn store_of(view: &mut DatabaseView) -> &mut SeenPart {
         view.parts[0].object.as_mut().unwrap()
     }
     for (what, change, plan) in [
         ("as it should be", (|_| {}) as fn(&mut DatabaseView), ""),
-        ("no plugin", |view| view.parts[0].availability = Availability::Missing, NO_KIND),
-        (
-            "no plugin, and no Cluster yet",
-            |view| (view.parts[0].availability, view.object) = (Availability::Missing, None),
-            NO_KIND,
-        ),
-        (
-            "stores are not to be seen",
-            |view| view.parts[0].availability = Availability::Refused("no".into()),
-            "hold PostgresReady/AccessDenied!",
-        ),
+        ("no plugin", |view| view.parts[0].availability = Missing, NO_KIND),
+        ("no plugin, and no Cluster yet", |view| (view.parts[0].availability, view.object) = (Missing, None), NO_KIND),
+        ("no right to see stores", |view| view.parts[0].availability = Refused("no".into()), DENIED),
         ("applied without it", |view| view.object.as_mut().unwrap().digest = Some("d".into()), APPLIED),
         ("a store that is gone", |view| view.parts[0].object = None, APPLIED),
         ("a schedule that is gone", |view| view.parts[1].object = None, APPLIED),
@@ -425,7 +423,7 @@ fn what_backs_up_a_cluster() {
     let theirs = |observed: &mut Observed| {
         let view = &mut observed.prerequisites.database;
         view.secret = keys(&["username", "password"]);
-        view.parts = vec![read_part(Availability::Installed, None)];
+        view.parts = vec![read_part(Installed, None)];
     };
     row("a user's store that is read", reads, theirs, "");
 }
@@ -457,12 +455,7 @@ fn a_pooler() {
         ("it is of an earlier spec", json!({}), |w| seen(w).digest = None, "postgres"),
         ("no pod of it is ready", json!({}), away, WAIT),
         ("a user's", json!({}), |w| (seen(w).owner_uid, seen(w).app) = (None, None), OTHERS),
-        (
-            "an old CloudNativePG",
-            json!({}),
-            |w| part(w).availability = Availability::Missing,
-            "hold PostgresReady/DependencyMissing!",
-        ),
+        ("an old CloudNativePG", json!({}), |w| part(w).availability = Missing, NO_KIND),
         ("no longer asked for", Value::Null, |_| {}, "delete Pooler"),
         ("in use until then", Value::Null, outdated, "helm 4"),
         (
@@ -475,7 +468,7 @@ fn a_pooler() {
         ("so is one that another app has labelled", Value::Null, |w| seen(w).app = Some("other".to_owned()), ""),
         ("one that has lost its owner proves nothing", Value::Null, |w| seen(w).owner_uid = None, ""),
         ("what holds data is never deleted", Value::Null, |w| part(w).is_recreatable = false, ""),
-        ("not needed, not known", Value::Null, |w| part(w).availability = Availability::Missing, "delete Pooler"),
+        ("not needed, not known", Value::Null, |w| part(w).availability = Missing, "delete Pooler"),
     ] {
         row(what, spec(asked.clone()), with(asked, change), plan);
     }
@@ -504,11 +497,7 @@ fn the_database_gate() {
         ("new and silent", |s| (s.state, s.created) = (DatabaseState::NotReported, Some(ago(1))), WAIT),
         ("on its way", |s| s.state = initializing(), WAIT),
         ("on its way, not long ago", |s| (s.state, s.progressed) = (initializing(), Some(ago(299))), WAIT),
-        (
-            "on its way, and stuck there",
-            |s| (s.state, s.progressed) = (initializing(), Some(ago(300))),
-            "hold PostgresReady/DatabaseNotProgressing",
-        ),
+        ("on its way, and stuck there", |s| (s.state, s.progressed) = (initializing(), Some(ago(300))), STUCK),
         (
             "silent since it was restored",
             |s| (s.state, s.progressed) = (DatabaseState::NotReported, Some(ago(9999))),
@@ -531,15 +520,9 @@ fn the_database_gate() {
         row(what, external(), of(change), "");
     }
     let of = |change: fn(&mut DatabaseView)| move |w: &mut Observed| change(&mut w.prerequisites.database);
-    const NO_KIND: &str = "hold PostgresReady/DependencyMissing!";
     for (what, change, made, theirs) in [
-        (
-            "not installed",
-            (|d| (d.kind, d.object) = (Availability::Missing, None)) as fn(&mut DatabaseView),
-            NO_KIND,
-            "",
-        ),
-        ("not to be seen", |d| d.kind = Availability::Refused("no".into()), "hold PostgresReady/AccessDenied!", ""),
+        ("not installed", (|d| (d.kind, d.object) = (Missing, None)) as fn(&mut DatabaseView), NO_KIND, ""),
+        ("not to be seen", |d| d.kind = Refused("no".into()), DENIED, ""),
         ("nothing there", |d| d.object = None, "postgres, hold PostgresReady/Provisioning", ""),
         ("no address", |d| d.reachable = false, WAIT, ""),
         ("no Secret", |d| d.secret = SecretView::Absent, SECRET_MISSING, "hold PostgresReady/SecretMissing!"),
@@ -555,7 +538,6 @@ fn the_database_gate() {
         outdated(w);
     };
     // It had nothing to do while it was ready, and no time that anybody wrote makes the operator stop.
-    const STUCK: &str = "hold PostgresReady/DatabaseNotProgressing";
     for (what, status, failed, progressed, expected) in [
         ("it has just failed", "False", ago(10), ago(9999), WAIT),
         ("it failed long ago", "False", ago(301), ago(9999), STUCK),
@@ -693,7 +675,7 @@ fn an_app_moves_to_another_cluster() {
         (view.secret, view.replaces) = (keys(&["username", "password"]), Some("acme-pg".to_owned()));
     };
     let store = |w: &mut Observed| {
-        w.prerequisites.database.parts = vec![read_part(Availability::Missing, Some("theirs".to_owned()))];
+        w.prerequisites.database.parts = vec![read_part(Missing, Some("theirs".to_owned()))];
     };
     let absent = move |w: &mut Observed| {
         moving(w);
@@ -815,7 +797,7 @@ fn hold_messages() {
     for (spec, change, message) in [
         (
             standalone(),
-            (|w| w.prerequisites.database.kind = Availability::Missing) as fn(&mut Observed),
+            (|w| w.prerequisites.database.kind = Missing) as fn(&mut Observed),
             "this cluster has no kind Postgresql: apply the operator's crds/, and acme-pg is created at once",
         ),
         (
@@ -911,7 +893,7 @@ fn the_release() {
         ("failed", |r| r.phase = ReleasePhase::Failed, "helm 4"),
         ("another client's upgrade", |r| r.managed_digest = None, "helm 4 over 3"),
         (
-            "another client's failed upgrade",
+            "another client's failed one",
             |r| (r.managed_digest, r.phase) = (None, ReleasePhase::Failed),
             "helm 4 over 3",
         ),
@@ -1094,7 +1076,7 @@ fn missing_objects_are_recreated() {
     let refused = |stalled: bool, seconds: i64| {
         move |w: &mut Observed| {
             missing(w);
-            let refused = Refused { sentence: "forbidden".to_owned(), stalled };
+            let refused = repair_backoff::Refused { sentence: "forbidden".to_owned(), stalled };
             let ObservedObjects { drifted, repairs, .. } = &mut w.objects;
             drifted.iter().for_each(|missing| repairs.tried(&missing.object, Some(refused.clone()), ago(seconds)));
         }

@@ -61,7 +61,6 @@ pub(crate) fn unseen(
     inventory::own(inventory, &app.namespace).filter(is_unseen).cloned().collect()
 }
 
-/// Returns the kind of an object, if it is watched.
 pub(crate) fn watched(object: &ReleaseObject) -> Option<&'static str> {
     let (group, _) = object.group_version();
     WATCHED.into_iter().find(|watched| *watched == (group, &object.kind)).map(|(_, kind)| kind)

@@ -119,7 +119,6 @@ pub(crate) fn has_claim(app: &ClientApp, claim: &str) -> bool {
         || uid(&status.owned, DataKind::Volume, claim).is_some()
 }
 
-/// Returns the recorded uid of an object.
 pub(crate) fn uid<'a>(owned: &'a [Owned], kind: DataKind, name: &str) -> Option<&'a str> {
     owned.iter().find(|entry| entry.kind == kind.as_str() && entry.name == name).map(|entry| entry.uid.as_str())
 }

@@ -57,7 +57,6 @@ impl Repairs {
         self.objects.insert(kind_and_name(object), Repaired { times, not_before: now + pause, refused });
     }
 
-    /// Returns the last tries for this object.
     pub(crate) fn of(&self, object: &ReleaseObject) -> Option<&Repaired> {
         self.objects.get(&kind_and_name(object))
     }

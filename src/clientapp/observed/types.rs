@@ -224,16 +224,13 @@ pub(crate) struct DatabaseView {
 pub(crate) struct FormerDatabase {
     pub(crate) name: String,
     pub(crate) uid: String,
-    /// It is labelled as retained.
     pub(crate) is_retained: bool,
 }
 
-/// An object beside a database.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct PartView {
     pub(crate) kind: &'static str,
     pub(crate) name: String,
-    /// Says what the spec needs it for.
     pub(crate) part_use: PartUse,
     /// Its deletion loses nothing.
     pub(crate) is_recreatable: bool,

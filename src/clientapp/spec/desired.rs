@@ -54,9 +54,7 @@ pub(crate) struct Desired {
     /// The target of the release: the spec, or an earlier revision.
     pub intent: Intent,
     pub values: DesiredValues,
-    /// The conditions of a helm run, and what follows from its failure.
     pub upgrade: DesiredUpgrade,
-    /// The treatment of objects of the release that other clients change.
     pub drift: DesiredDrift,
     pub data: DesiredData,
 }
@@ -176,7 +174,6 @@ impl Desired {
         }
     }
 
-    /// Returns the record of the rollback that is in effect.
     pub(crate) fn rolled_back(&self) -> Option<&RolledBack> {
         match &self.intent {
             Intent::Spec(_) => None,

@@ -17,9 +17,7 @@ const DATABASE_SUFFIX: &str = "-pg";
 
 /// The label with which Helm marks the objects of a release, next to two annotations (helm.sh/helm/v4/pkg/action/validate.go).
 pub(crate) const MANAGED_BY: (&str, &str) = (label::MANAGED_BY, "Helm");
-/// The annotation with the release's name.
 pub(crate) const RELEASE_NAME: &str = "meta.helm.sh/release-name";
-/// The annotation with the release's namespace.
 pub(crate) const RELEASE_NAMESPACE: &str = "meta.helm.sh/release-namespace";
 
 impl Key {

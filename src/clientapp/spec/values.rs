@@ -22,7 +22,6 @@ const MAX_DEPTH: usize = 32;
 /// most 1 MiB.
 pub(crate) const MAX_BYTES: usize = 256 * 1024;
 
-/// The inputs of the computed keys.
 #[derive(Clone, Debug)]
 pub(crate) struct Inputs<'a> {
     pub name: &'a str,
@@ -68,7 +67,6 @@ fn issuer_annotation(kind: IssuerKind) -> &'static str {
     }
 }
 
-/// How the app reaches its database.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct DatabaseAddress {
     /// The server: a DNS name or an address, followed by `:port` if the port is not 5432.
@@ -159,7 +157,6 @@ fn is_digest(text: &str) -> bool {
     text.strip_prefix("sha256:").is_some_and(|hex| hex.len() == 64 && hex.bytes().all(is_hex))
 }
 
-/// Returns the keys that the operator computes.
 pub(crate) fn computed(inputs: &Inputs<'_>) -> Value {
     let Inputs {
         name,

@@ -26,7 +26,6 @@ const SOON: SignedDuration = SignedDuration::from_millis(250);
 /// Says what `spec.valuesFrom` amounts to.
 #[derive(Clone, Debug)]
 pub(crate) enum Sources {
-    /// The values of its objects, in order.
     Resolved {
         /// One layer of values for each object that exists.
         layers: Arc<[Layer]>,
@@ -65,7 +64,6 @@ pub(crate) struct Salt(pub Arc<str>);
 /// Holds what was read: another account, other references, or another version of an object may give other values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SourceVersions {
-    /// The account that the objects are read as.
     pub account: AccountName,
     pub references: Vec<ValuesReference>,
     /// The version of each object; `None`: it does not exist.

@@ -25,7 +25,6 @@ use crate::{
     platform::key::Key,
 };
 
-/// The verdict on each condition, by its type.
 pub(super) type Verdicts = Vec<(&'static str, Verdict)>;
 
 /// Returns the verdict on each condition, for a pass that begins no run. `files`: what is to be recorded of the archives.

@@ -114,29 +114,24 @@ fn remediation_after_a_failure() {
     ] {
         row(what, spec, failed(failures, ready), plan);
     }
-    let pruned = |w: &mut Observed| (failed(2, same)(w), w.last_ready_is_stored = false).0;
-    row("no longer in Helm's history", policy("Rollback"), pruned, STOPPED);
-    let own = |w: &mut Observed| {
-        failed(2, same)(w);
+    fn attempted(w: &mut Observed) -> &mut Attempt {
+        w.recorded.last_attempt.as_mut().unwrap()
+    }
+    fn failed_was_ready(w: &mut Observed) {
         let digest = w.release.as_ref().unwrap().managed_digest.clone().unwrap();
         w.recorded.last_ready.as_mut().unwrap().digest = digest;
-    };
-    row("what failed was ready before", policy("Rollback"), own, "helm 4");
-    let begun = |w: &mut Observed| {
-        failed(2, same)(w);
-        w.recorded.last_attempt.as_mut().unwrap().message = None;
-    };
-    row("another attempt waits for its turn", policy("Stop"), begun, "helm 4");
-    let fetched = |w: &mut Observed| {
-        failed(2, same)(w);
-        w.recorded.last_attempt.as_mut().unwrap().reason = Some(Reason::ChartUnavailable.as_str().to_owned());
-    };
-    row("helm did not run", policy("Rollback"), fetched, "helm 4");
-    let asked = |w: &mut Observed| {
-        failed(2, same)(w);
-        w.retry = w.recorded.last_attempt.as_ref().map(annotation::retry_after);
-    };
-    row("asked for", policy("Rollback"), asked, "helm 4");
+    }
+    let asked = |w: &mut Observed| w.retry = w.recorded.last_attempt.as_ref().map(annotation::retry_after);
+    let fetched = |w: &mut Observed| attempted(w).reason = Some(Reason::ChartUnavailable.as_str().to_owned());
+    for (what, policy, change, plan) in [
+        ("no longer in Helm's history", "Rollback", (|w| w.last_ready_is_stored = false) as fn(&mut Observed), STOPPED),
+        ("what failed was ready before", "Rollback", failed_was_ready, "helm 4"),
+        ("another attempt waits for its turn", "Stop", |w| attempted(w).message = None, "helm 4"),
+        ("helm did not run", "Rollback", fetched, "helm 4"),
+        ("asked for", "Rollback", asked, "helm 4"),
+    ] {
+        row(what, self::policy(policy), |w| (failed(2, same)(w), change(w)).1, plan);
+    }
 
     // Deployed, and its tests fail.
     let tested = |failures: u32, ready: Option<&'static str>| {

@@ -55,7 +55,6 @@ pub(crate) struct DatabaseObject {
 /// The state of a backup, and what failed.
 pub(crate) type BackupProgress = (BackupState, Option<String>);
 
-/// A backup that is an object of its own.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct SeenBackup {
     pub(crate) progress: BackupProgress,

@@ -36,7 +36,6 @@ pub(crate) struct Kinds {
     /// The stored kinds, in the order in which they are listed.
     pub stored: Vec<ApiResource>,
     namespaced: BTreeSet<(String, String)>,
-    /// The deployer of the namespace.
     deployer: Deployer,
 }
 

@@ -45,7 +45,7 @@ fn the_document_and_how_the_app_reaches_the_database() {
         [
             serde_yaml::to_string(&document(json!({}))).unwrap(),
             serde_yaml::to_string(&document(all.clone())["spec"]).unwrap(),
-            format!("{address:#?}\n"),
+            format!("{address:?}\n"),
         ]
         .join("---\n")
     );
@@ -219,9 +219,12 @@ fn backups_in_a_bucket_are_added_to_a_cluster_that_exists() {
     let applied = object.document(&targets);
     assert_ne!(applied.digest, created.digest);
     let parts = object.parts(&targets, uid);
-    let documents: Vec<_> = parts.iter().map(|part| serde_yaml::to_string(&part.document).unwrap()).collect();
+    let [store, mut schedule] = [&parts[0].document, &parts[1].document].map(Value::clone);
+    assert_eq!(schedule.as_object_mut().unwrap().remove("metadata").as_ref(), Some(&store["metadata"]));
     let added = json!({"metadata": applied.object["metadata"], "plugins": applied.object["spec"]["plugins"]});
-    insta::assert_snapshot!([serde_yaml::to_string(&added).unwrap(), documents.join("---\n")].join("---\n"));
+    insta::assert_snapshot!(
+        [added, store, schedule].map(|document| serde_yaml::to_string(&document).unwrap()).join("---\n")
+    );
 
     // They stay where they are, whatever becomes of the uid: one that was adopted keeps its archive.
     let found = stored_with(&applied.object, uid);
