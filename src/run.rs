@@ -2,7 +2,7 @@
 //!
 //! Every replica serves health and the HTTP API; only the leader runs the controllers.
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{fmt::Debug, path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, Result, bail};
 use k8s_openapi::api::{apps::v1::ControllerRevision, core::v1::Pod};
@@ -11,6 +11,7 @@ use kube::{
     api::ListParams,
     config::{KubeConfigOptions, Kubeconfig, KubeconfigError},
 };
+use serde::de::DeserializeOwned;
 use tokio::{runtime::Handle, sync::watch, task::JoinHandle, time::timeout};
 use tokio_util::sync::CancellationToken;
 
@@ -48,7 +49,7 @@ use crate::{
 const STOPPED_WITHIN: Duration = GRACE.saturating_mul(2);
 
 /// Runs until a signal ends it, on this runtime. The Lease is kept by the thread of another one.
-pub(crate) async fn run(args: &RunArgs, of_lease: &Handle) -> Result<()> {
+pub(crate) async fn run(args: &RunArgs, lease_runtime: &Handle) -> Result<()> {
     let config = Arc::new(Config::for_run(args)?);
     let database = postgres_writer::Settings::from_env()?;
     let stop = shutdown::on_signals()?;
@@ -76,7 +77,7 @@ pub(crate) async fn run(args: &RunArgs, of_lease: &Handle) -> Result<()> {
         }
         None => None,
     };
-    let led = lead(args, (config, database), metrics, (kube_config, of_lease), &ready, &stop).await;
+    let led = lead(args, (config, database), metrics, (kube_config, lease_runtime), &ready, &stop).await;
     stop.cancel();
     if let Some(api) = api {
         api.await.context("the API ended")?;
@@ -90,7 +91,7 @@ async fn lead(
     args: &RunArgs,
     (config, database): (Arc<Config>, Option<postgres_writer::Settings>),
     metrics: Arc<Metrics>,
-    (kube_config, of_lease): (kube::Config, &Handle),
+    (kube_config, lease_runtime): (kube::Config, &Handle),
     ready: &watch::Sender<Readiness>,
     stop: &CancellationToken,
 ) -> Result<()> {
@@ -98,7 +99,7 @@ async fn lead(
     let namespace = args.lease_namespace.clone().unwrap_or_else(|| kube_config.default_namespace.clone());
     let requests = client::requests(&kube_config)?;
     let holder = identity::identity();
-    let lease = Lease::new(|| client::requests(&kube_config), of_lease, &namespace, holder.clone())?;
+    let lease = Lease::new(|| client::requests(&kube_config), lease_runtime, &namespace, holder.clone())?;
     let usable = usable(args, &helm, &lease, (&requests, &kube_config.default_namespace), ready);
     let Some(image) = stop.run_until_cancelled(usable).await.transpose()? else {
         return Ok(());
@@ -164,14 +165,11 @@ async fn usable(
     let looked = async || lease.check_readable().await.map_err(|error| (Reason::LeaseUnavailable, error.to_string()));
     until(ready, Duration::from_secs(1), looked).await;
     required(ready, Duration::from_secs(2), client).await?;
-    until(ready, Duration::from_secs(2), async || listed(client).await).await;
+    let apps: Api<Guard<ClientApp>> = Api::all(client.clone());
+    until(ready, Duration::from_secs(2), async || listed(&apps, Reason::ClientAppsUnavailable).await).await;
     let revisions: Api<ControllerRevision> =
         Api::namespaced(client.clone(), args.lease_namespace.as_deref().unwrap_or(namespace));
-    until(ready, Duration::from_secs(2), async || {
-        let listed = revisions.list_metadata(&ListParams::default().limit(1)).await;
-        listed.map(drop).map_err(|error| (Reason::RevisionsUnavailable, api_sentence(&error)))
-    })
-    .await;
+    until(ready, Duration::from_secs(2), async || listed(&revisions, Reason::RevisionsUnavailable).await).await;
     let own = async || own_image(args, client, namespace).await;
     Ok(until(ready, Duration::from_secs(2), own).await)
 }
@@ -204,9 +202,9 @@ impl Controllers {
         let charts = ChartCache::new(self.helm.clone(), repository, chart, cache, leading.clone());
         let client = client::led(&self.requests, &lead);
         let secrets = Secrets::default();
-        let (profiles, of_profiles) = Objects::new();
+        let (profiles, profile_feed) = Objects::new();
         let profiles = Arc::new(Profiles::new(profiles));
-        let (clientapps, of_clientapps) = Objects::new();
+        let (clientapps, clientapp_feed) = Objects::new();
         let tools = clientapp::Tools {
             config: self.config.clone(),
             helm: self.helm.clone(),
@@ -226,10 +224,10 @@ impl Controllers {
             lead,
             image: self.image.clone(),
         };
-        let apps = clientapp::run(parts.clone(), tools, (clientapps.clone(), of_clientapps), leading.clone());
+        let apps = clientapp::run(parts.clone(), tools, (clientapps.clone(), clientapp_feed), leading.clone());
         let settings = (self.config.clone(), self.namespace.clone());
-        let classes =
-            profile::run(parts.clone(), settings, clientapps, (profiles.clone(), of_profiles), leading.clone());
+        let rollouts =
+            profile::run(parts.clone(), settings, clientapps, (profiles.clone(), profile_feed), leading.clone());
         let writers = postgres_writer::run(parts.clone(), self.database.clone(), leading.clone());
         let backups = run_once::run::<Backups>(parts.clone(), profiles.clone(), leading.clone());
         let restores = run_once::run::<Restores>(parts.clone(), profiles.clone(), leading.clone());
@@ -237,7 +235,7 @@ impl Controllers {
             postgresql::run(parts, DeletionBrake::new(self.deletion_brake), secrets.clone(), leading.clone());
         let watches = self.watches.clone();
         let fed = async move { leading.run_until_cancelled(secrets.feed(watches)).await };
-        tokio::spawn(async { _ = tokio::join!(apps, classes, backups, restores, postgresqls, writers, fed) })
+        tokio::spawn(async { _ = tokio::join!(apps, rollouts, backups, restores, postgresqls, writers, fed) })
     }
 }
 
@@ -339,11 +337,10 @@ async fn missing(client: &Client) -> Result<Vec<String>, (Reason, String)> {
     Ok(missing.map(|names| format!("kind {}", names.kind)).collect())
 }
 
-/// Checks that ClientApps can be listed.
-async fn listed(client: &Client) -> Result<(), (Reason, String)> {
-    let apps: Api<Guard<ClientApp>> = Api::all(client.clone());
-    let listed = apps.list_metadata(&ListParams::default().limit(1)).await;
-    listed.map(drop).map_err(|error| (Reason::ClientAppsUnavailable, api_sentence(&error)))
+/// Checks that objects of a kind can be listed; the reason says that they cannot.
+async fn listed<K: Clone + Debug + DeserializeOwned>(api: &Api<K>, reason: Reason) -> Result<(), (Reason, String)> {
+    let listed = api.list_metadata(&ListParams::default().limit(1)).await;
+    listed.map(drop).map_err(|error| (reason, api_sentence(&error)))
 }
 
 /// The image of this process, if it can be determined. It is read from the pod, because kustomize changes `image` fields but not
@@ -488,7 +485,8 @@ mod tests {
                 answer.clone()
             });
             let expected = expected.map_err(|problem| (Reason::ClientAppsUnavailable, problem.to_owned()));
-            assert_eq!(listed(&client).await, expected);
+            let apps: Api<Guard<ClientApp>> = Api::all(client);
+            assert_eq!(listed(&apps, Reason::ClientAppsUnavailable).await, expected);
         }
     }
 
@@ -538,7 +536,7 @@ mod tests {
             let (repository, chart, cache) =
                 (args.install.chart_repository, args.install.chart.chart, directory.path().to_owned());
             let secrets = Secrets::default();
-            let (profiles, of_profiles) = Objects::new();
+            let (profiles, profile_feed) = Objects::new();
             let profiles = Arc::new(Profiles::new(profiles));
             let (apps, of_apps) = Objects::new();
             let config = Arc::new(Config::for_tests());
@@ -555,7 +553,7 @@ mod tests {
             };
             let fed = stop.run_until_cancelled(secrets.feed(parts.watch_client.clone()));
             let settings = (config, "operator".to_owned());
-            let classes = profile::run(parts.clone(), settings, apps.clone(), (profiles, of_profiles), stop.clone());
+            let classes = profile::run(parts.clone(), settings, apps.clone(), (profiles, profile_feed), stop.clone());
             tokio::join!(clientapp::run(parts, tools, (apps, of_apps), stop.clone()), classes, fed);
         };
         beside_a_panic::<ClientApp>(json!({"hostname": "acme.example.com"}), run).await;

@@ -22,7 +22,7 @@ use crate::{
 /// An invalid spec, with the field at fault.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {problem}")]
-pub struct InvalidSpec {
+pub(crate) struct InvalidSpec {
     pub reason: Reason,
     /// Path of the field, such as `spec.hostname`.
     pub field: &'static str,

@@ -3,17 +3,14 @@
 use std::collections::BTreeSet;
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use serde_json::{Value, json};
 
 use super::{
-    helm_runs::HelmRun,
     observed::{
-        file_backup::FilesView,
         release::{ReleasePhase, ReleaseView},
         types::{
-            CachedChart, DatabaseView, Observed, ObservedObjects, ObservedRun, Prerequisites, ScheduledBackups,
-            SecretView, Workload,
+            CachedChart, DatabaseView, Observed, ObservedObjects, ObservedRun, Prerequisites, SecretView, Workload,
         },
     },
     spec::{
@@ -26,7 +23,10 @@ use super::{
 };
 use crate::{
     config::Config,
-    crd::{Attempt, ClientApp, ClientAppStatus, InstalledChart, Inventory, ReadyRevision, Release, RolledBack},
+    crd::{
+        Attempt, ClientApp, ClientAppStatus, InstalledChart, Inventory, Owned, ReadyRevision, Release, ReleaseObject,
+        RolledBack,
+    },
     platform::watch_builder::Availability,
 };
 
@@ -92,6 +92,40 @@ pub(super) fn target(version: &str, app: Option<&str>) -> CachedChart {
     CachedChart { chart, version: version.parse().unwrap(), app_version, digest }
 }
 
+/// Returns an object of the release, in the API version of its kind.
+pub(super) fn object(kind: &str, name: &str) -> ReleaseObject {
+    let api_version = match kind {
+        "Deployment" | "StatefulSet" => "apps/v1",
+        "Ingress" => "networking.k8s.io/v1",
+        "Job" => "batch/v1",
+        _ => "v1",
+    };
+    let [api_version, kind, name] = [api_version, kind, name].map(str::to_owned);
+    ReleaseObject { api_version, kind, name, ..ReleaseObject::default() }
+}
+
+/// Returns a StatefulSet with this template of claims.
+pub(super) fn stateful_set(name: &str, template: &str) -> ReleaseObject {
+    ReleaseObject { claim_templates: vec![template.to_owned()], ..object("StatefulSet", name) }
+}
+
+pub(super) fn owned(kind: &str, name: &str, uid: &str) -> Owned {
+    let [kind, name, uid] = [kind, name, uid].map(str::to_owned);
+    Owned { kind, name, uid }
+}
+
+/// Returns a condition that has been so since then.
+pub(super) fn condition(type_: &str, status: &str, since: Timestamp) -> Condition {
+    Condition {
+        type_: type_.to_owned(),
+        status: status.to_owned(),
+        reason: "Why".to_owned(),
+        message: String::new(),
+        last_transition_time: Time(since),
+        observed_generation: None,
+    }
+}
+
 pub(super) fn attempt(digest: &str) -> Attempt {
     Attempt {
         digest: digest.to_owned(),
@@ -131,22 +165,17 @@ pub(super) fn database(desired: &Desired) -> Option<DatabaseObject> {
     let targets = object.targets(None).unwrap();
     Some(DatabaseObject {
         app: Some("acme".to_owned()),
-        retained_from: None,
         uid: "pg-uid".to_owned(),
-        owner_uid: None,
         stamp: Some("uid".to_owned()),
-        deleting: false,
         digest: Some(object.document(&targets).digest),
         postgres_version: Some(object.postgres_version),
         storage_bytes: Some(object.storage_bytes),
         storage_class: object.storage_class().map(str::to_owned),
         targets,
-        source: None,
         isolated: true,
         state: DatabaseState::Ready,
-        backed_up: None,
         created: Some(now() - SignedDuration::from_secs(600)),
-        progressed: None,
+        ..DatabaseObject::default()
     })
 }
 
@@ -154,7 +183,7 @@ pub(super) fn database(desired: &Desired) -> Option<DatabaseObject> {
 pub(super) fn settled(desired: &Desired) -> Observed {
     let workload = |kind, name: &str| Workload { kind, name: name.to_owned(), ..Workload::default() };
     Observed {
-        run: ObservedRun { state: HelmRun::Idle, busy: None, is_in_cache: true, has_slot: true, has_test_slot: true },
+        run: ObservedRun { is_in_cache: true, has_slot: true, has_test_slot: true, ..ObservedRun::default() },
         release: Some(release(&desired.target().digest)),
         last_ready_is_stored: true,
         objects: ObservedObjects {
@@ -163,8 +192,6 @@ pub(super) fn settled(desired: &Desired) -> Observed {
             ..ObservedObjects::default()
         },
         prerequisites: Prerequisites {
-            hostname_holder: None,
-            certificate: None,
             admin_secret: own("admin-uid"),
             redis_secret: own("redis-uid"),
             database: DatabaseView {
@@ -174,26 +201,16 @@ pub(super) fn settled(desired: &Desired) -> Observed {
                 object: database(desired),
                 secret: keys(&["user", "password", "host", "dbname"]),
                 reachable: true,
-                warnings: None,
-                pods: None,
-                scheduled: ScheduledBackups::default(),
-                parts: Vec::new(),
-                replaces: None,
-                former: Vec::new(),
+                ..DatabaseView::default()
             },
             deployer: deployer(now() - SignedDuration::from_secs(3600)),
-            retained: Vec::new(),
-            dependencies: Vec::new(),
             chart: Some(target(&desired.target().chart_version.to_string(), None)),
-            backup: None,
+            ..Prerequisites::default()
         },
-        files: FilesView::default(),
-        owned: Vec::new(),
-        requeue_at: None,
-        retry: None,
         recorded: ClientAppStatus {
             release: Some(Release { revision: 3, ..Release::default() }),
             ..ClientAppStatus::default()
         },
+        ..Observed::default()
     }
 }

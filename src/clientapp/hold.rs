@@ -40,22 +40,32 @@ impl Hold {
         }
     }
 
-    /// Returns the same hold, as the beginning of a run of helm.
     pub(crate) fn begins(self) -> Hold {
         Hold { begins: true, ..self }
     }
 
-    /// Returns the same hold, checked again at this time.
     pub(crate) fn until(self, until: impl Into<Option<Timestamp>>) -> Hold {
         Hold { until: until.into(), ..self }
     }
 }
 
+/// How many things a sentence names; the rest are counted.
+pub(crate) const NAMED: usize = 3;
+
 /// Joins at most `most` words for a sentence, and counts the rest.
 pub(crate) fn join_limited(words: impl IntoIterator<Item = String>, most: usize) -> String {
+    joined(words, most, ", ", " and")
+}
+
+/// Joins at most `most` parts of a sentence that may have commas themselves, and counts the rest.
+pub(crate) fn join_sentences(sentences: impl IntoIterator<Item = String>, most: usize) -> String {
+    joined(sentences, most, "; ", "; and")
+}
+
+fn joined(words: impl IntoIterator<Item = String>, most: usize, separator: &str, and: &str) -> String {
     let mut words: Vec<_> = words.into_iter().collect();
     let more = words.len().saturating_sub(most);
     words.truncate(most);
-    let named = words.join(", ");
-    if more > 0 { format!("{named} and {more} more") } else { named }
+    let named = words.join(separator);
+    if more > 0 { format!("{named}{and} {more} more") } else { named }
 }

@@ -26,10 +26,10 @@ pub(crate) mod helm_runs;
 pub(crate) mod hold;
 pub(crate) mod observe;
 pub(crate) mod observed;
-pub mod spec;
+pub(crate) mod spec;
 mod start;
 pub(crate) mod status;
-pub mod teardown;
+pub(crate) mod teardown;
 
 use kube::runtime::{controller::Action, watcher::Event};
 

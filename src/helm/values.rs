@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 /// The values of a release. Some may come from Secrets, so they do not print.
 #[derive(Clone, derive_more::Debug, PartialEq)]
 #[debug("…")]
-pub struct Values(pub Value);
+pub(crate) struct Values(pub Value);
 
 /// Longest key in the document, in characters including quotes: a YAML parser does not search further for the colon
 /// (`yaml_simple_key_is_valid` in go.yaml.in/yaml/v2, scannerc.go).

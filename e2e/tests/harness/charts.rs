@@ -6,7 +6,7 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
-use clientapp_operator::clientapp::spec::values;
+use clientapp_operator::document;
 use clientapp_operator::yaml;
 use e2e::charts::{self, Content, VERSIONS};
 use e2e::helm::{Helm, Ran};
@@ -396,7 +396,7 @@ fn values_reach_the_chart_as_they_are_written() {
     });
     let helm = Charts::new();
     let file = helm.path("app.json");
-    std::fs::write(&file, values::document(&app)).unwrap();
+    std::fs::write(&file, document(&app)).unwrap();
     let mut render = std::process::Command::new(operator::binary().unwrap());
     let ran = Ran::from(render.args(["render", "-f"]).arg(file).output().unwrap());
     assert!(ran.success, "{}", ran.stderr);
@@ -434,7 +434,7 @@ proptest! {
     fn any_tree_reaches_the_chart_as_it_is_written(trees in proptest::collection::vec(tree(), 100)) {
         let helm = Charts::new();
         let written = Value::from(Map::from_iter(trees.into_iter().enumerate().map(|(index, tree)| (format!("t{index}"), tree))));
-        for file in [values::document(&written), yaml::print(&written).unwrap()] {
+        for file in [document(&written), yaml::print(&written).unwrap()] {
             let given = given(&helm, &file);
             for (key, value) in written.as_object().unwrap() {
                 prop_assert!(same(value, &given[key]), "{value} became {} in {file}", given[key]);

@@ -67,9 +67,7 @@ async fn seen(tenant: &Tenant, name: &str, what: &str, check: impl Fn(&ClientApp
     .await
 }
 
-/// Waits until a ClientApp is refused as [`InvalidSpec`], and returns the sentence.
-///
-/// [`InvalidSpec`]: clientapp_operator::clientapp::spec::desired::InvalidSpec
+/// Waits until a ClientApp is refused as `InvalidSpec`, and returns the sentence.
 async fn invalid(tenant: &Tenant, name: &str) -> String {
     let what = format!("InvalidSpec of {name}");
     let status = seen(tenant, name, &what, |status| {

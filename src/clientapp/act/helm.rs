@@ -13,7 +13,7 @@ use super::{account, retention, take_over};
 use crate::{
     clientapp::{
         context::{App, Ctx},
-        decide::helm_tests,
+        decide::{helm_tests, plan::Plan},
         error::{self, Error, Refusal},
         helm_runs::{HelmRun, TestRun, Upgraded, Upgrading, Work},
         observe::{uncached, values_in_effect::values},
@@ -95,21 +95,20 @@ pub(crate) fn fetch(ctx: &Ctx, app: &App<'_>, desired: &Desired, observed: &Obse
     ctx.helm_runs.begin((app.key, app.uid()), HelmRun::FetchingChart(version), work, panicked);
 }
 
-/// Starts helm if the app gets a slot; otherwise the app joins the queue. `status` is already recorded, and `sentence` is its
-/// message.
+/// Starts helm if the app gets a slot; otherwise the app joins the queue. `status` is already recorded.
 pub(crate) async fn upgrade(
     ctx: &Ctx,
     app: &App<'_>,
     desired: &Desired,
     observed: &Observed,
-    (status, sentence): (&ClientAppStatus, &str),
+    plan: &Plan,
+    status: &ClientAppStatus,
     revision: i64,
 ) -> Result<(), Error> {
     let (Some(attempt), Some(target)) = (status.last_attempt.clone(), observed.prerequisites.chart.clone()) else {
         return Ok(());
     };
-    let waited = attempt::queued_for(observed, clock::now());
-    let Some(slot) = ctx.helm_runs.slot(Work::Change, app.key, waited) else { return Ok(()) };
+    let Some(slot) = ctx.helm_runs.slot(Work::Change, app.key) else { return Ok(()) };
     keep_volumes(ctx, app.key, observed).await?;
     take_over::from_others(ctx, desired, observed).await?;
     if !ctx.lead.is_held() {
@@ -139,7 +138,7 @@ pub(crate) async fn upgrade(
     };
     let panicked = move || ended(begun, Err(Some(error::panicked())), Some(revision), Recorded::default());
     let upgrading =
-        Upgrading { digest: desired.target().digest.clone(), sentence: sentence.to_owned(), since: clock::now() };
+        Upgrading { digest: desired.target().digest.clone(), sentence: plan.sentence(), since: clock::now() };
     ctx.helm_runs.begin((app.key, app.uid()), HelmRun::Upgrading(Box::new(upgrading)), work, panicked);
     Ok(())
 }
@@ -186,12 +185,11 @@ impl UpgradeRun {
 }
 
 /// Starts Helm's tests of the release if the app gets a slot; otherwise the app joins the queue.
-pub(crate) fn test(ctx: &Ctx, app: &App<'_>, desired: &Desired, observed: &Observed, sentence: &str) {
+pub(crate) fn test(ctx: &Ctx, app: &App<'_>, desired: &Desired, observed: &Observed, plan: &Plan) {
     let (Some(timeout), Some(release)) = (desired.upgrade.test, observed.release.clone()) else { return };
     // An app with another name has no release.
     let (Ok(name), Ok(namespace)) = (app.key.name.parse(), app.key.namespace.parse()) else { return };
-    let waited = helm_tests::queued_for(observed, clock::now());
-    let Some(slot) = ctx.helm_runs.slot(Work::Test, app.key, waited) else { return };
+    let Some(slot) = ctx.helm_runs.slot(Work::Test, app.key) else { return };
     let (account, hidden) = (desired.account.clone(), desired.values.redactor.clone());
     let request =
         helm::TestRequest { release: name, namespace, account, timeout: timeout.unsigned_abs(), redactor: hidden };
@@ -223,7 +221,7 @@ pub(crate) fn test(ctx: &Ctx, app: &App<'_>, desired: &Desired, observed: &Obser
         };
         HelmRun::Tested(Box::new(TestRun { failed, conclusive, at: clock::now(), ..test_run }))
     };
-    let testing = Upgrading { digest: helm_tests::digest(desired), sentence: sentence.to_owned(), since: clock::now() };
+    let testing = Upgrading { digest: helm_tests::digest(desired), sentence: plan.sentence(), since: clock::now() };
     let panicked = move || HelmRun::Tested(Box::new(panicked));
     ctx.helm_runs.begin((app.key, app.uid()), HelmRun::Testing(Box::new(testing)), work, panicked);
 }
@@ -231,7 +229,6 @@ pub(crate) fn test(ctx: &Ctx, app: &App<'_>, desired: &Desired, observed: &Obser
 /// Class and message of a failure; `None`: the operator stopped it.
 type Ended = Result<(), Option<(Refusal, String)>>;
 
-/// Returns the outcome of an attempt.
 fn ended(attempt: Attempt, result: Ended, revision: Option<i64>, wrote: Recorded) -> HelmRun {
     let (at, succeeded) = (clock::now(), result.is_ok());
     let attempt = match result {

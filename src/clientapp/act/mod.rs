@@ -57,29 +57,15 @@ pub(crate) async fn act(
     plan: &Plan,
     status: &ClientAppStatus,
 ) -> Result<(), Error> {
-    // What the conditions say while helm runs.
-    let sentence = plan.hold.as_ref().map(|hold| hold.message.as_str()).unwrap_or_default();
     for step in &plan.steps {
         match step {
             Step::CreateDeployer { part, again } => account::create(ctx, app, *part, *again).await?,
             Step::CreateAdminSecret => create(ctx, app, secrets::admin(app.key, app.uid())).await?,
             Step::CreateRedisSecret => create(ctx, app, secrets::redis(app.key, owner_reference(app))).await?,
             Step::Adopt(found) => retention::adopt(ctx, &owner_reference(app), desired, found).await?,
-            Step::ApplyDatabase(apply) => {
-                if let Some(object) = desired.database_object() {
-                    apply_database(ctx, app, object, apply).await?;
-                }
-            }
-            Step::RetainDatabase(former) => {
-                if let Some(object) = desired.database_object() {
-                    retain_database(ctx, app, object, former).await?;
-                }
-            }
-            Step::DeletePart { kind, uid } => {
-                if let Some(object) = desired.database_object() {
-                    delete_part(ctx, app, object, (kind, uid)).await?;
-                }
-            }
+            Step::ApplyDatabase(apply) => apply_database(ctx, app, desired, apply).await?,
+            Step::RetainDatabase(former) => retain_database(ctx, app, desired, former).await?,
+            Step::DeletePart { kind, uid } => delete_part(ctx, app, desired, (kind, uid)).await?,
             Step::BackUp(record) => backup::before_upgrade(ctx, app, record).await?,
             Step::UnlockRelease { secret, uid, revision } => {
                 helm::unlock(ctx, app.key, (secret, uid), *revision).await?;
@@ -94,9 +80,9 @@ pub(crate) async fn act(
             Step::CreateBackup { name } => backup::create(ctx, app, name).await?,
             Step::DeleteBackup { name, uid } => backup::delete(ctx, app, name, uid).await,
             Step::WithdrawBackup { name, uid } => backup::withdraw(ctx, app, name, uid).await,
-            Step::Test => helm::test(ctx, app, desired, observed, sentence),
+            Step::Test => helm::test(ctx, app, desired, observed, plan),
             Step::HelmUpgrade { revision, .. } => {
-                helm::upgrade(ctx, app, desired, observed, (status, sentence), *revision).await?
+                helm::upgrade(ctx, app, desired, observed, plan, status, *revision).await?
             }
         }
     }
@@ -130,10 +116,10 @@ async fn create(ctx: &Ctx, app: &App<'_>, secret: Secret) -> Result<(), Error> {
 async fn apply_database(
     ctx: &Ctx,
     app: &App<'_>,
-    object: &DesiredObject,
+    desired: &Desired,
     Apply { targets, source, isolated, uid }: &Apply,
 ) -> Result<(), Error> {
-    let DesiredObject { provider, name, .. } = object;
+    let Some(object @ DesiredObject { provider, name, .. }) = desired.database_object() else { return Ok(()) };
     let mut document = object.document(targets).applied(app.uid(), uid.as_deref());
     if *isolated {
         provider.isolate(&mut document);
@@ -170,9 +156,10 @@ async fn apply_database(
 async fn retain_database(
     ctx: &Ctx,
     app: &App<'_>,
-    object: &DesiredObject,
+    desired: &Desired,
     FormerDatabase { name, uid, is_retained: _ }: &FormerDatabase,
 ) -> Result<(), Error> {
+    let Some(object) = desired.database_object() else { return Ok(()) };
     let kind = object.provider.kind();
     let found = uncached::object(ctx, app.key, kind, name).await?;
     let Some(found) = found.filter(|found| found.uid.as_ref() == Some(uid) && found.deletion_timestamp.is_none())
@@ -209,12 +196,8 @@ async fn apply_part(
 }
 
 /// Deletes the object of this kind and uid beside the database, unless it or the spec has changed since it was judged.
-async fn delete_part(
-    ctx: &Ctx,
-    app: &App<'_>,
-    DesiredObject { provider, name: database, .. }: &DesiredObject,
-    (kind, uid): (&str, &String),
-) -> Result<(), Error> {
+async fn delete_part(ctx: &Ctx, app: &App<'_>, desired: &Desired, (kind, uid): (&str, &String)) -> Result<(), Error> {
+    let Some(DesiredObject { provider, name: database, .. }) = desired.database_object() else { return Ok(()) };
     let namespace = &app.key.namespace;
     let Some(PartCache { resource, name, .. }) = ctx.watches.of(*provider).parts.iter().find(|part| part.kind == kind)
     else {

@@ -1,8 +1,7 @@
 //! Which ClientApp claims which host: by its spec, by the Ingresses and routes of its release, or by those that helm is about to
-//! write.
-//! An index that follows the watch, so that no reconcile has to go through all apps.
+//! write. Kept in memory, after the watch.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use parking_lot::Mutex;
@@ -21,14 +20,7 @@ pub(crate) struct Hostnames(Mutex<HostnameIndex>);
 
 #[derive(Default)]
 struct HostnameIndex {
-    apps: HashMap<Key, Claims>,
-    /// The apps that claim each host, wildcards (`*.`) included.
-    by_host: HashMap<String, BTreeSet<Key>>,
-    /// The claimed wildcards (`*.`).
-    wildcards: BTreeSet<String>,
-    /// The apps that wait for a host that another app holds.
-    waiters: BTreeSet<Key>,
-    /// True if all apps were listed.
+    apps: BTreeMap<Key, Claims>,
     is_listed: bool,
     /// Of the last change since then.
     number: u64,
@@ -41,7 +33,6 @@ type Since = (u64, Standing);
 /// Orders the claims of the first list, whose order before is not known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Standing {
-    /// The app serves the host.
     Serves,
     Claims,
     /// It is suspended, and so was not told whether another app has the host.
@@ -57,7 +48,6 @@ struct Claims {
     /// True if its status says that another app has its host.
     waits: bool,
     is_suspended: bool,
-    /// The host in the spec.
     spec: Option<String>,
     /// The same, if the app serves it according to its status.
     served: Option<String>,
@@ -70,14 +60,14 @@ struct Claims {
 }
 
 impl Claims {
-    fn hosts(&self) -> BTreeSet<&String> {
-        self.spec.iter().chain(&self.carried).chain(&self.written).collect()
+    fn hosts(&self) -> impl Iterator<Item = &String> {
+        self.spec.iter().chain(&self.carried).chain(&self.written)
     }
 
     /// Returns true if a host is claimed, by name or under a wildcard.
     fn has(&self, host: &str) -> bool {
         let covers = |claimed: &String| claimed == host || claimed.starts_with("*.") && overlap(claimed, host);
-        self.hosts().into_iter().any(covers)
+        self.hosts().any(covers)
     }
 
     /// The app that claimed the host first comes first, then the oldest.
@@ -102,18 +92,7 @@ impl Claims {
 
 impl HostnameIndex {
     fn put(&mut self, key: &Key, claims: Option<Claims>) {
-        self.waiters.remove(key);
         let before = self.apps.remove(key);
-        if let Some(before) = &before {
-            for host in before.hosts() {
-                let Some(holders) = self.by_host.get_mut(host) else { continue };
-                holders.remove(key);
-                if holders.is_empty() {
-                    self.by_host.remove(host);
-                    self.wildcards.remove(host);
-                }
-            }
-        }
         let Some(mut claims) = claims else { return };
         self.number += u64::from(self.is_listed);
         let before = before.filter(|before| self.is_listed && before.uid == claims.uid);
@@ -121,30 +100,19 @@ impl HostnameIndex {
             Some(since) => *since,
             None => (self.number, if self.is_listed { Standing::Claims } else { claims.standing(host) }),
         };
-        claims.since = claims.hosts().into_iter().map(|host| (host.clone(), since(host))).collect();
-        if claims.waits {
-            self.waiters.insert(key.clone());
-        }
-        for host in claims.hosts() {
-            self.by_host.entry(host.clone()).or_default().insert(key.clone());
-            if host.starts_with("*.") {
-                self.wildcards.insert(host.clone());
-            }
-        }
+        claims.since = claims.hosts().map(|host| (host.clone(), since(host))).collect();
         self.apps.insert(key.clone(), claims);
     }
 
     /// Returns the apps other than this one whose claims overlap with a host.
     fn others<'a>(&'a self, host: &'a str, uid: &'a str) -> impl Iterator<Item = (&'a Key, &'a Claims)> {
-        let alike = self.by_host.get_key_value(host).into_iter();
-        let wildcards = self.wildcards.iter().filter(move |claimed| *claimed != host && overlap(claimed, host));
-        let wildcards = wildcards.filter_map(|claimed| self.by_host.get_key_value(claimed));
-        // Only a wildcard has to be compared with all claimed hosts.
-        let under = host.starts_with("*.").then(|| {
-            self.by_host.iter().filter(move |(claimed, _)| claimed.as_str() != host && overlap(claimed, host))
-        });
-        let holders = alike.chain(wildcards).chain(under.into_iter().flatten()).flat_map(|(_, holders)| holders);
-        holders.filter_map(|key| self.apps.get_key_value(key)).filter(move |(_, claims)| claims.uid != uid)
+        let others = self.apps.iter().filter(move |(_, claims)| claims.uid != uid);
+        others.filter(move |(_, claims)| claims.hosts().any(|claimed| overlap(claimed, host)))
+    }
+
+    /// Returns the apps that wait for a host that another app holds.
+    fn waiters(&self) -> impl Iterator<Item = (&Key, &Claims)> {
+        self.apps.iter().filter(|(_, claims)| claims.waits)
     }
 
     /// Returns the other app that holds a host. An app that does not claim it comes after all that do.
@@ -177,13 +145,9 @@ impl Hostnames {
         let claims =
             Claims { uid, created, waits, is_suspended, spec, served, carried, written, since: BTreeMap::new() };
         index.put(&key, Some(claims.clone()));
-        let changed: BTreeSet<_> = former.hosts().into_iter().chain(claims.hosts()).collect();
-        let concerned = |waiter: &&Key| {
-            let wanted = index.apps.get(*waiter).and_then(|claims| claims.spec.as_ref());
-            **waiter != key && wanted.is_some_and(|host| changed.iter().any(|changed| overlap(changed, host)))
-        };
-        let waiters = index.waiters.iter().filter(concerned).cloned();
-        waiters.chain(begins.then(|| key.clone())).collect()
+        let is_changed = |host: &String| former.hosts().chain(claims.hosts()).any(|changed| overlap(changed, host));
+        let waiters = index.waiters().filter(|(waiter, claims)| **waiter != key && claims.spec.iter().any(is_changed));
+        waiters.map(|(waiter, _)| waiter.clone()).chain(begins.then(|| key.clone())).collect()
     }
 
     /// Records that all existing apps were [`seen`](Hostnames::seen).
@@ -197,7 +161,7 @@ impl Hostnames {
 
     /// Returns the apps that wait for a host that another app holds.
     pub(crate) fn waiters(&self) -> Vec<Key> {
-        self.0.lock().waiters.iter().cloned().collect()
+        self.0.lock().waiters().map(|(waiter, _)| waiter.clone()).collect()
     }
 
     /// Returns the other ClientApp that holds a host: the first that claimed it.
@@ -301,7 +265,6 @@ mod tests {
             hostnames.seen(&app("new", "b.example.org", LATE, json!({})));
             assert_eq!(holder("old", "a.example.com"), None);
         }
-        assert!(hostnames.0.lock().wildcards.is_empty());
     }
 
     #[test]

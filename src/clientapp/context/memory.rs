@@ -82,7 +82,6 @@ impl Memory {
         self.apps.lock().get(app).map(read).unwrap_or_default()
     }
 
-    /// Remembers something of an app.
     pub(crate) fn put(&self, app: &Key, change: impl FnOnce(&mut PerApp)) {
         change(self.apps.lock().entry(app.clone()).or_default());
     }
@@ -99,7 +98,6 @@ impl Memory {
         self.apps.lock().iter().filter(|(_, app)| is_meant(app)).map(|(key, _)| key.clone()).collect()
     }
 
-    /// Forgets an app that is gone.
     pub(crate) fn forget(&self, app: &Key) {
         self.apps.lock().remove(app);
         self.recently_created.forget(app);

@@ -49,7 +49,6 @@ use crate::{
 /// The ClientApp of one reconcile.
 pub(crate) type App<'a> = Reconciled<'a, ClientApp, ClientAppStatus>;
 
-/// Holds what an app takes from its Profile.
 pub(crate) enum TakenProfile {
     /// The spec names none.
     None,

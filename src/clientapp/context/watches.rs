@@ -73,7 +73,6 @@ pub(crate) struct Watches {
     accounts: Arc<Cache<deployer::DeployerObject>>,
     /// The RoleBindings of that name.
     bindings: Arc<Cache<deployer::DeployerObject>>,
-    /// The watches of each provider.
     databases: HashMap<permit::DataKind, DatabaseCaches>,
 }
 
@@ -178,7 +177,6 @@ impl Watches {
         &self.databases[&provider.kind()]
     }
 
-    /// Returns the database object of this name.
     pub(crate) fn database(&self, provider: &dyn Provider, database: &Key) -> Option<DatabaseObject> {
         self.of(provider).objects.objects.get(database)
     }
@@ -242,7 +240,6 @@ impl Watches {
         self.claims.in_namespace(namespace)
     }
 
-    /// Returns the ClientAppBackups of an app.
     pub(crate) fn backups(&self, app: &Key) -> Vec<AppBackup> {
         self.backups.group(app).into_iter().map(|(_, backup)| backup).collect()
     }
@@ -489,6 +486,18 @@ mod tests {
     use super::*;
     use crate::clientapp::spec::names::{RELEASE_NAME, RELEASE_NAMESPACE};
 
+    fn deployment_with(status: Value) -> Workload {
+        let object = json!({
+            "metadata": {
+                "name": "acme", "namespace": "tenants", "generation": 2,
+                "annotations": {RELEASE_NAME: "acme", RELEASE_NAMESPACE: "tenants"},
+            },
+            "spec": {"replicas": 1, "selector": {"matchLabels": {"app": "acme"}}, "template": {}},
+            "status": status,
+        });
+        deployment(serde_json::from_value(object).unwrap()).value.unwrap()
+    }
+
     #[test]
     fn a_deployment_that_makes_no_progress_is_stuck() {
         for (available, reason, expected) in [
@@ -496,35 +505,19 @@ mod tests {
             (0, "ReplicaSetUpdated", false),
             (1, "ProgressDeadlineExceeded", false),
         ] {
-            let object = json!({
-                "metadata": {"name": "acme", "namespace": "tenants", "generation": 2,
-                    "annotations": {RELEASE_NAME: "acme", RELEASE_NAMESPACE: "tenants"}},
-                "spec": {"replicas": 1, "selector": {"matchLabels": {"app": "acme"}}, "template": {}},
-                "status": {
-                    "observedGeneration": 2, "replicas": 1, "updatedReplicas": 1, "availableReplicas": available,
-                    "conditions": [{"type": "Progressing", "status": "False", "reason": reason}],
-                },
-            });
-            let workload = deployment(serde_json::from_value(object).unwrap()).value.unwrap();
+            let workload = deployment_with(json!({
+                "observedGeneration": 2, "replicas": 1, "updatedReplicas": 1, "availableReplicas": available,
+                "conditions": [{"type": "Progressing", "status": "False", "reason": reason}],
+            }));
             assert_eq!((workload.stuck, workload.selector.as_deref()), (expected, Some("app=acme")), "{reason}");
         }
     }
 
     #[test]
     fn a_deployment_is_ready_when_its_rollout_is_complete() {
-        let waiting = |status: Value| {
-            let metadata = json!({
-                "name": "acme", "namespace": "tenants", "generation": 2,
-                "annotations": {RELEASE_NAME: "acme", RELEASE_NAMESPACE: "tenants"},
-            });
-            let object = json!({"metadata": metadata, "spec": {"replicas": 1}, "status": status});
-            deployment(serde_json::from_value(object).unwrap()).value.unwrap().waiting
-        };
         let status = |observed: i64, replicas: i32, updated: i32, available: i32| {
             json!({
-                "observedGeneration": observed,
-                "replicas": replicas,
-                "updatedReplicas": updated,
+                "observedGeneration": observed, "replicas": replicas, "updatedReplicas": updated,
                 "availableReplicas": available,
             })
         };
@@ -535,7 +528,7 @@ mod tests {
             (status(2, 2, 1, 1), Some("1 old replicas serve until new ones are available")),
             (status(2, 1, 1, 1), None),
         ] {
-            assert_eq!(waiting(status.clone()).as_deref(), expected, "{status}");
+            assert_eq!(deployment_with(status.clone()).waiting.as_deref(), expected, "{status}");
         }
     }
 }

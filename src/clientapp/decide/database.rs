@@ -254,8 +254,7 @@ fn volumes_going(observed: &Observed, object: &DesiredObject, now: Timestamp) ->
 /// Returns the steps for what pods of the app have used, once they run as its spec asks: former databases are labelled as retained, and
 /// what the spec no longer asks for beside its database is deleted, if the app can use that.
 pub(super) fn left(desired: &Desired, observed: &Observed, is_usable: bool) -> impl Iterator<Item = Step> {
-    let release = observed.release.as_ref();
-    let is_settled = release.is_none_or(|release| release.is_deployed_as(&desired.target().digest))
+    let is_settled = (observed.release.is_none() || observed.deployed_as(desired).is_some())
         && observed.workloads_are_ready()
         && observed.prerequisites.database.replaces.is_none();
     let obsolete = obsolete(desired, observed).filter(move |_| is_usable);
@@ -289,21 +288,7 @@ fn unusable(
     (address, object, existing): (&DatabaseAddress, &DesiredObject, &DatabaseObject),
     now: Timestamp,
 ) -> Option<Hold> {
-    // Without `..`, so that a new field of DatabaseView is considered here.
-    let DatabaseView {
-        kind: _,
-        app_uid: _,
-        recorded_uid: _,
-        object: _,
-        secret,
-        reachable,
-        warnings,
-        pods,
-        scheduled: _,
-        parts: _,
-        replaces: _,
-        former: _,
-    } = &observed.prerequisites.database;
+    let DatabaseView { secret, reachable, warnings, pods, .. } = &observed.prerequisites.database;
     let (what, provider, name) = (object.described(), object.provider, &address.secret);
     let why_pods = pods.as_ref().and_then(|pods| pods.why.as_ref());
     let look_at = pods.as_ref().map(|pods| pods.until);

@@ -4,7 +4,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::{
     clientapp::{
-        hold::{Hold, SAFETY_NET, join_limited},
+        hold::{Hold, NAMED, SAFETY_NET, join_limited},
         observed::types::UnreadyDependency,
     },
     crd::Reason,
@@ -13,9 +13,7 @@ use crate::{
 /// How often the API server is asked for an object that the operator does not watch, while helm waits for it.
 const PAUSE: SignedDuration = SignedDuration::from_secs(15);
 
-/// Returns what helm waits for.
 pub(super) fn hold(awaited: &[UnreadyDependency], now: Timestamp) -> Option<Hold> {
-    const NAMED: usize = 3;
     let named = join_limited(awaited.iter().map(|dependency| dependency.sentence.clone()), NAMED);
     if awaited.iter().any(|dependency| dependency.is_circle) {
         let message = format!(

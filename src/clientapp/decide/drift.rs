@@ -5,7 +5,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::plan::Step;
 use crate::{
     clientapp::{
-        hold::{Hold, SAFETY_NET, join_limited},
+        hold::{Hold, NAMED, SAFETY_NET, join_limited},
         observed::{
             inventory,
             repair_backoff::Refused,
@@ -18,10 +18,6 @@ use crate::{
 
 /// How soon to check a recreated object: no watch shows that the API server rejected it.
 const SOON: SignedDuration = SignedDuration::from_secs(1);
-/// How many objects are named; the rest are counted.
-const NAMED: usize = 3;
-/// How many fields are named; the rest are counted.
-const NAMED_FIELDS: usize = 3;
 
 /// Returns what follows if the release is as desired except for missing objects.
 pub(super) fn follows(desired: &Desired, observed: &Observed, now: Timestamp) -> Option<(Option<Step>, Hold)> {
@@ -90,10 +86,7 @@ fn happened(missing: &DriftedObject) -> (String, &'static str) {
     match &missing.state {
         LiveState::Edited(Edit { fields, by, ignored: _ }) => {
             let by = by.as_ref().map(|by| format!(" ({by})")).unwrap_or_default();
-            (
-                format!("another client{by} has changed {}", join_limited(fields.iter().cloned(), NAMED_FIELDS)),
-                "put back",
-            )
+            (format!("another client{by} has changed {}", join_limited(fields.iter().cloned(), NAMED)), "put back")
         }
         _ => ("another client has deleted it, or removed Helm's marks from it".to_owned(), "recreated"),
     }
@@ -120,7 +113,6 @@ fn blocked(missing: &DriftedObject) -> Option<(String, bool)> {
     })
 }
 
-/// Returns the objects, for a sentence.
 pub(super) fn names<'a>(missing: impl IntoIterator<Item = &'a DriftedObject>) -> String {
     join_limited(
         missing.into_iter().map(|DriftedObject { object, .. }| format!("{} {}", object.kind, object.name)),
@@ -131,14 +123,12 @@ pub(super) fn names<'a>(missing: impl IntoIterator<Item = &'a DriftedObject>) ->
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::crd::ReleaseObject;
+    use crate::clientapp::fixtures::object;
 
     #[test]
     fn many_are_counted() {
-        let object =
-            |name: &str| ReleaseObject { kind: "Secret".to_owned(), name: name.to_owned(), ..ReleaseObject::default() };
-        let many =
-            ["a", "b", "c", "d", "e"].map(|name| DriftedObject { object: object(name), state: LiveState::Absent });
+        let many = ["a", "b", "c", "d", "e"]
+            .map(|name| DriftedObject { object: object("Secret", name), state: LiveState::Absent });
         assert_eq!(names(&many), "Secret a, Secret b, Secret c and 2 more");
     }
 }

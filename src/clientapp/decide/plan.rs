@@ -26,7 +26,6 @@ pub(crate) const LATEST_RETRY: SignedDuration = SignedDuration::from_hours(1);
 /// How a database object is applied.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Apply {
-    /// The targets of its backups.
     pub(crate) targets: BackupTargets,
     /// The data source of the database. It is applied again unchanged later, since Percona may still be restoring from it.
     pub source: Option<Value>,
@@ -96,7 +95,6 @@ pub(crate) enum Step {
     Test,
     /// `helm upgrade --install`.
     HelmUpgrade {
-        /// The revision that helm will create.
         revision: i64,
         /// The cause, if it is not the spec; an event reports it.
         cause: Option<UpgradeCause>,
@@ -127,7 +125,6 @@ pub(crate) enum UpgradeCause {
     },
 }
 
-/// Holds what to do now, and what to wait for afterwards.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Plan {
     /// Steps, in order; the first failure stops the plan.
@@ -159,6 +156,11 @@ impl Plan {
     /// what they are for.
     pub(crate) fn only_makes_credentials(&self) -> bool {
         self.hold.is_none() && !self.steps.is_empty() && self.steps.iter().all(Step::makes_credentials)
+    }
+
+    /// Returns what the conditions say while helm runs.
+    pub(crate) fn sentence(&self) -> String {
+        self.hold.as_ref().map(|hold| hold.message.clone()).unwrap_or_default()
     }
 
     /// Reconciles again at this time, too.

@@ -12,7 +12,6 @@ use crate::{
     config::Config,
 };
 
-/// One of the ordered questions of a plan.
 pub(crate) struct Question {
     /// As `clientapp-operator reasons --order` prints it.
     pub(crate) text: &'static str,
@@ -37,7 +36,6 @@ impl Question {
     }
 }
 
-/// The answer to a question.
 #[derive(Default)]
 pub(super) struct Answer {
     pub(super) steps: Vec<Step>,
@@ -50,7 +48,6 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    /// Answers that there is nothing to do.
     pub(super) fn go() -> Answer {
         Answer::default()
     }
@@ -82,7 +79,6 @@ impl From<Option<Hold>> for Answer {
     }
 }
 
-/// The subject of the questions.
 pub(super) struct Case<'a> {
     pub(super) desired: &'a Desired,
     pub(super) observed: &'a Observed,

@@ -34,7 +34,6 @@ pub(super) enum ReleaseState {
 pub(super) struct DueUpgrade {
     /// Removes a stale lock first.
     pub(super) unlock: Option<Step>,
-    /// The revision that helm creates.
     pub(super) revision: i64,
     /// The cause, if it is not the spec.
     pub(super) cause: Option<UpgradeCause>,

@@ -98,7 +98,6 @@ fn failed_tests<'a>(desired: &Desired, observed: &'a Observed) -> Option<&'a Tes
     })
 }
 
-/// Returns the hold of an app that was rolled back.
 pub(crate) fn rolled_back(desired: &Desired) -> Option<Hold> {
     desired.rolled_back().map(|back| Hold::new(Reason::RolledBack, back.message.clone()))
 }
@@ -121,7 +120,7 @@ fn failure<'a>(desired: &Desired, observed: &'a Observed, now: Timestamp) -> Opt
     }
     match release.phase {
         ReleasePhase::Failed => {
-            let attempt = recorded.last_attempt.as_ref().filter(|attempt| attempt.digest == desired.target().digest)?;
+            let attempt = desired.attempt(recorded)?;
             let asked = retry.as_ref() == Some(&annotation::retry_after(attempt));
             // An attempt without a message has begun, or waits for its turn. What kept helm from running says nothing about the
             // revision.
@@ -176,7 +175,7 @@ fn rollback_target<'a>(desired: &Desired, observed: &'a Observed) -> Result<&'a 
             ready.revision
         )));
     }
-    let attempt = recorded.last_attempt.as_ref().filter(|attempt| attempt.digest == desired.target().digest);
+    let attempt = desired.attempt(recorded);
     let chart = attempt.and_then(|attempt| attempt.chart.as_ref());
     let same = chart.is_some_and(|chart| chart.app_version.is_some() && chart.app_version == ready.app_version);
     let app = |version: Option<&String>| version.cloned().unwrap_or_else(|| "of an unknown version".to_owned());

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use jiff::SignedDuration;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -18,30 +18,34 @@ use super::{
 use crate::{
     clientapp::{
         fixtures::{
-            attempt, chart, config, database, deployer, keys, now, outdated, own, release, rolled_back, settled, want,
-            with,
+            attempt, chart, condition, config, database, deployer, keys, now, object, outdated, own, owned, release,
+            rolled_back, settled, stateful_set, want, with,
         },
         hold::SAFETY_NET,
         observed::{
             release::{ReleasePhase, ReleaseView},
-            repair_backoff::Refused,
+            repair_backoff,
             types::{
-                Busy, CachedChart, DatabasePods, DatabaseView, DriftedObject, FormerDatabase, LiveState, PartView,
-                Prerequisites, Retained, SecretView, UnreadyDependency,
+                Busy, CachedChart, DatabasePods, DatabaseView, DriftedObject, FormerDatabase, LiveState,
+                ObservedObjects, PartView, Prerequisites, Retained, SecretView, UnreadyDependency,
             },
         },
         spec::{
-            database::{self, BackupLocation, DatabaseObject, DatabaseState, PartUse, SeenPart},
+            database::{self, BackupLocation, DatabaseObject, DatabaseState, DesiredObject, PartUse, SeenPart},
             deployer::{self, Deployer, DeployerPart},
             desired::{Intent, ReleaseTarget},
         },
     },
     crd::{
-        Attempt, ClientAppStatus, Inventory, Owned, PostgresProvider, ReadyRevision, Release, ReleaseObject, Tested,
+        Attempt, ClientAppStatus, Inventory, PostgresProvider, ReadyRevision, Release, ReleaseObject, Tested,
         annotation, conditions::kind,
     },
     deletion::permit::DataKind,
-    platform::{key::Key, pods::StuckPod, watch_builder::Availability},
+    platform::{
+        key::Key,
+        pods::StuckPod,
+        watch_builder::Availability::{self, Installed, Missing, Refused},
+    },
     secrets::RevisionMeta,
 };
 
@@ -108,8 +112,30 @@ fn row(what: &str, spec: Value, change: impl FnOnce(&mut Observed), plan: &str) 
     assert_eq!(brief(&decided), plan, "{what}: {decided:#?}");
 }
 
+const ALL_MADE: &str = "ServiceAccount, RoleBinding, admin, redis, postgres, hold PostgresReady/Provisioning";
+const WAIT: &str = "hold PostgresReady/Provisioning";
+const OTHERS: &str = "hold PostgresReady/DatabaseNotOurs!";
+const NO_KIND: &str = "hold PostgresReady/DependencyMissing!";
+const DENIED: &str = "hold PostgresReady/AccessDenied!";
+const STUCK: &str = "hold PostgresReady/DatabaseNotProgressing";
+const RESTORING: &str = "hold PostgresReady/Restoring";
+const BACKUPS: &str = "postgres with backups";
+const EXTERNAL: &str = "hold Released/ExternalOperationInProgress";
+
+/// Returns the hold of the settled app with this change.
+fn held(spec: &Value, change: impl FnOnce(&mut Observed)) -> Hold {
+    let desired = want(spec);
+    let mut observed = settled(&desired);
+    change(&mut observed);
+    decide(&desired, &observed, &config(), now()).hold.unwrap()
+}
+
 fn none() -> Value {
     json!({})
+}
+
+fn suspend() -> Value {
+    json!({"suspend": true})
 }
 
 fn no_database() -> Value {
@@ -119,12 +145,7 @@ fn no_database() -> Value {
 #[test]
 fn from_nothing_to_settled() {
     row("everything is as it should be", none(), |_| {}, "");
-    row(
-        "nothing exists",
-        none(),
-        |w| *w = nothing(),
-        "ServiceAccount, RoleBinding, admin, redis, postgres, hold PostgresReady/Provisioning",
-    );
+    row("nothing exists", none(), |w| *w = nothing(), ALL_MADE);
     const MADE: &str = "ServiceAccount, RoleBinding, admin, redis";
     row("nothing exists, and no database", no_database(), |w| *w = nothing(), MADE);
     let little = json!({"postgres": {"enabled": false}, "redis": {"enabled": false}});
@@ -133,15 +154,43 @@ fn from_nothing_to_settled() {
     row("all but the release", none(), |w| (w.release, w.recorded.release) = (None, None), "helm 1");
 }
 
+fn admin(view: SecretView) -> impl Fn(&mut Observed) {
+    move |w| w.prerequisites.admin_secret = view.clone()
+}
+
+fn redis(view: SecretView) -> impl Fn(&mut Observed) {
+    move |w| w.prerequisites.redis_secret = view.clone()
+}
+
+fn existing(w: &mut Observed) -> &mut DatabaseObject {
+    w.prerequisites.database.object.as_mut().unwrap()
+}
+
+fn away(w: &mut Observed) {
+    w.prerequisites.database.reachable = false;
+}
+
+fn initializing() -> DatabaseState {
+    DatabaseState::Waiting(" is initializing".to_owned())
+}
+
+fn taken(w: &mut Observed) {
+    w.prerequisites.deployer.binding.as_mut().unwrap().matches = false;
+}
+
+fn new_database(w: &mut Observed) {
+    (w.prerequisites.database.object, w.prerequisites.database.recorded_uid) = (None, None);
+}
+
 fn nothing() -> Observed {
-    let database = DatabaseView { kind: Availability::Installed, app_uid: "uid".to_owned(), ..DatabaseView::default() };
+    let database = DatabaseView { kind: Installed, app_uid: "uid".to_owned(), ..DatabaseView::default() };
     let chart = settled(&want(&none())).prerequisites.chart;
     Observed { prerequisites: Prerequisites { chart, database, ..Prerequisites::default() }, ..Observed::default() }
 }
 
 #[test]
 fn suspension_and_hostname_come_first() {
-    row("suspended", json!({"suspend": true}), |w| *w = nothing(), "hold Reconciling/Suspended");
+    row("suspended", suspend(), |w| *w = nothing(), "hold Reconciling/Suspended");
     let other = || Some(Key::new("b", "older"));
     const TAKEN: &str = "hold Released/HostnameConflict!";
     row("hostname taken", none(), |w| w.prerequisites.hostname_holder = other(), TAKEN);
@@ -156,7 +205,7 @@ fn suspension_and_hostname_come_first() {
 fn values_from_elsewhere() {
     let intent =
         |digest: &str| Intent::Spec(ReleaseTarget { digest: digest.to_owned(), ..want(&none()).target().clone() });
-    let plan = |reason: Reason, change: &dyn Fn(&mut Observed)| {
+    let plan = |reason: Reason, change: fn(&mut Observed)| {
         let mut desired = Desired { intent: intent("incomplete"), ..want(&none()) };
         desired.values.awaits = Some(Hold::new(reason, "x"));
         let mut observed = settled(&desired);
@@ -165,35 +214,16 @@ fn values_from_elsewhere() {
         change(&mut observed);
         brief(&decide(&desired, &observed, &config(), now()))
     };
-    let taken = |w: &mut Observed| w.prerequisites.deployer.binding.as_mut().unwrap().matches = false;
+    const MISSING: &str = "hold Released/ValuesMissing!";
+    let no_account = |w: &mut Observed| w.prerequisites.deployer = Deployer::default();
     for (what, reason, change, expected) in [
-        (
-            "missing",
-            Reason::ValuesMissing,
-            &(|_: &mut Observed| {}) as &dyn Fn(&mut Observed),
-            "hold Released/ValuesMissing!",
-        ),
-        ("missing, and no release", Reason::ValuesMissing, &|w| w.release = None, "hold Released/ValuesMissing!"),
+        ("missing", Reason::ValuesMissing, (|_| {}) as fn(&mut Observed), MISSING),
+        ("missing, and no release", Reason::ValuesMissing, |w| w.release = None, MISSING),
         // All else is made meanwhile: the account, without which nothing can be read, among it.
-        (
-            "nothing exists",
-            Reason::Pending,
-            &|w| *w = nothing(),
-            "ServiceAccount, RoleBinding, admin, redis, postgres, hold PostgresReady/Provisioning",
-        ),
-        (
-            "the account is missing",
-            Reason::Pending,
-            &|w| w.prerequisites.deployer = Deployer::default(),
-            "ServiceAccount again, RoleBinding again",
-        ),
-        ("the account is taken", Reason::Pending, &taken, "hold Released/DeployerNotOurs!"),
-        (
-            "the database is not ready",
-            Reason::ValuesMissing,
-            &|w| w.prerequisites.database.reachable = false,
-            "hold PostgresReady/Provisioning",
-        ),
+        ("nothing exists", Reason::Pending, |w| *w = nothing(), ALL_MADE),
+        ("the account is missing", Reason::Pending, no_account, "ServiceAccount again, RoleBinding again"),
+        ("the account is taken", Reason::Pending, taken, "hold Released/DeployerNotOurs!"),
+        ("the database is not ready", Reason::ValuesMissing, away, WAIT),
     ] {
         assert_eq!(plan(reason, change), expected, "{what}");
     }
@@ -202,50 +232,33 @@ fn values_from_elsewhere() {
 #[test]
 fn secrets() {
     let given = || json!({"adminSecret": "mine"});
-    let not_ours = || SecretView::NotOurs { owner: "ClientApp acme".to_owned(), is_being_deleted: false };
-    row("a generated Secret is lost", none(), |w| w.prerequisites.redis_secret = SecretView::Absent, "redis");
-    row("a predecessor's Secret", none(), |w| w.prerequisites.redis_secret = not_ours(), "hold Released/SecretNotOurs");
-    let no_redis = json!({"redis": {"enabled": false}});
-    row("a predecessor's Secret, and no Redis", no_redis.clone(), |w| w.prerequisites.redis_secret = not_ours(), "");
+    let no_redis = || json!({"redis": {"enabled": false}});
+    let not_ours =
+        |is_being_deleted: bool| SecretView::NotOurs { owner: "ClientApp acme".to_owned(), is_being_deleted };
+    const NOT_OURS: &str = "hold Released/SecretNotOurs";
+    const NO_KEY: &str = "hold Released/AdminSecretKeyMissing!";
+    row("a generated Secret is lost", none(), redis(SecretView::Absent), "redis");
+    row("a predecessor's Secret", none(), redis(not_ours(false)), NOT_OURS);
+    row("a predecessor's Secret, and no Redis", no_redis(), redis(not_ours(false)), "");
     // The Redis Secret shows how the app is deleted: without its own one, a deletion keeps everything.
-    let going = |w: &mut Observed| {
-        w.prerequisites.redis_secret = SecretView::NotOurs { owner: "x".to_owned(), is_being_deleted: true }
-    };
-    row("a predecessor's Secret that goes, and no Redis", no_redis, going, "hold Released/SecretNotOurs");
-    for (kept, plan) in [(&["redis-password"][..], ""), (&["password"], "hold Released/RedisSecretKeyMissing!")] {
-        row("made by a user for Redis", none(), |w| w.prerequisites.redis_secret = keys(kept), plan);
-        let no_redis = json!({"redis": {"enabled": false}});
-        row("made by a user, and no Redis", no_redis, |w| w.prerequisites.redis_secret = keys(kept), "");
+    row("a predecessor's Secret that goes, and no Redis", no_redis(), redis(not_ours(true)), NOT_OURS);
+    for (kept, plan) in [("redis-password", ""), ("password", "hold Released/RedisSecretKeyMissing!")] {
+        row("made by a user for Redis", none(), redis(keys(&[kept])), plan);
+        row("made by a user, and no Redis", no_redis(), redis(keys(&[kept])), "");
     }
-    row(
-        "a predecessor's admin Secret",
-        none(),
-        |w| w.prerequisites.admin_secret = not_ours(),
-        "hold Released/SecretNotOurs",
-    );
-    row(
-        "given and absent",
-        given(),
-        |w| w.prerequisites.admin_secret = SecretView::Absent,
-        "hold Released/AdminSecretMissing!",
-    );
-    let half = |w: &mut Observed| w.prerequisites.admin_secret = keys(&["nextcloud-username"]);
-    row("given without a password", given(), half, "hold Released/AdminSecretKeyMissing!");
+    row("a predecessor's admin Secret", none(), admin(not_ours(false)), NOT_OURS);
+    row("given and absent", given(), admin(SecretView::Absent), "hold Released/AdminSecretMissing!");
+    row("given without a password", given(), admin(keys(&["nextcloud-username"])), NO_KEY);
     let mail = |more: Value| with(more, &json!({"values": {"nextcloud": {"mail": {"enabled": true}}}}));
     let all = ["nextcloud-username", "nextcloud-password", "smtp-host", "smtp-username", "smtp-password"];
     for count in 2..=5 {
-        let plan = if count == 5 { "" } else { "hold Released/AdminSecretKeyMissing!" };
-        row("mail with a given Secret", mail(given()), |w| w.prerequisites.admin_secret = keys(&all[..count]), plan);
+        let plan = if count == 5 { "" } else { NO_KEY };
+        row("mail with a given Secret", mail(given()), admin(keys(&all[..count])), plan);
         let read = all[..count].iter().map(|key| (*key).to_owned()).collect();
         let own = SecretView::Own { uid: "admin-uid".to_owned(), keys: read };
-        row("mail with the generated Secret", mail(none()), |w| w.prerequisites.admin_secret = own.clone(), plan);
+        row("mail with the generated Secret", mail(none()), admin(own), plan);
     }
-    row(
-        "given and whole",
-        given(),
-        |w| w.prerequisites.admin_secret = keys(&["nextcloud-username", "nextcloud-password"]),
-        "",
-    );
+    row("given and whole", given(), admin(keys(&all[..2])), "");
     let made = "ServiceAccount, RoleBinding, redis, postgres, hold PostgresReady/Provisioning";
     row("given and absent does not hold up the database", given(), |w| *w = nothing(), made);
 }
@@ -254,19 +267,22 @@ fn secrets() {
 fn the_account_that_helm_acts_as() {
     let lost = |w: &mut Observed| w.prerequisites.deployer.account = None;
     let unbound = |w: &mut Observed| w.prerequisites.deployer.binding = None;
-    let taken = |w: &mut Observed| w.prerequisites.deployer.binding.as_mut().unwrap().matches = false;
-    let old = |w: &mut Observed| w.release = Some(release("old"));
     row("removed at rest", none(), lost, "ServiceAccount again");
     row("its binding removed at rest", none(), unbound, "RoleBinding again");
-    row("removed before an upgrade", none(), |w| (lost(w), old(w)).0, "ServiceAccount again");
+    row("removed before an upgrade", none(), |w| (lost(w), outdated(w)).0, "ServiceAccount again");
     row("another binding at rest", none(), taken, "");
-    row("another binding", none(), |w| (taken(w), old(w)).0, "hold Released/DeployerNotOurs!");
-    row("another binding, and no account", none(), |w| (taken(w), lost(w), old(w)).0, "hold Released/DeployerNotOurs!");
-    row("suspended", json!({"suspend": true}), lost, "hold Reconciling/Suspended");
+    row("another binding", none(), |w| (taken(w), outdated(w)).0, "hold Released/DeployerNotOurs!");
+    row(
+        "another binding, no account",
+        none(),
+        |w| (taken(w), lost(w), outdated(w)).0,
+        "hold Released/DeployerNotOurs!",
+    );
+    row("suspended", suspend(), lost, "hold Reconciling/Suspended");
 
     // The operator neither creates nor checks an account that the spec names.
     let given = json!({"serviceAccountName": "team", "postgres": {"enabled": false}});
-    row("another account", given.clone(), |w| (lost(w), old(w)).0, "helm 4");
+    row("another account", given.clone(), |w| (lost(w), outdated(w)).0, "helm 4");
     row("another account, and nothing exists", given, |w| *w = nothing(), "admin, redis");
     let named = json!({"serviceAccountName": "clientapp-deployer"});
     row("the usual one by its name", named, lost, "ServiceAccount again");
@@ -284,7 +300,7 @@ fn an_account_that_was_too_young_is_tried_again() {
     ] {
         let change = |w: &mut Observed| {
             w.prerequisites.deployer = deployer(ago(made));
-            w.release = Some(release("old"));
+            outdated(w);
             w.recorded.last_attempt = Some(Attempt {
                 started_at: Time(ago(started)),
                 failures: 1,
@@ -305,6 +321,37 @@ fn external() -> Value {
     json!({"postgres": {"provider": "external", "external": {"secretName": "theirs"}}})
 }
 
+/// Returns an object beside a database as it should be.
+fn part_view(kind: &'static str, desired: &DesiredObject, database: &DatabaseObject) -> PartView {
+    PartView {
+        kind,
+        name: "acme-pg".to_owned(),
+        part_use: desired.part_use(kind),
+        is_recreatable: kind != "ObjectStore",
+        availability: Installed,
+        to_install: "install it",
+        object: Some(SeenPart {
+            uid: format!("{kind}-uid"),
+            app: Some("acme".to_owned()),
+            owner_uid: Some(database.uid.clone()),
+            digest: database.digest.clone(),
+        }),
+    }
+}
+
+/// Returns a user's ObjectStore, which is only read.
+fn read_part(availability: Availability, owner_uid: Option<String>) -> PartView {
+    PartView {
+        kind: "ObjectStore",
+        name: "acme-pg".to_owned(),
+        part_use: PartUse::Read,
+        is_recreatable: false,
+        availability,
+        to_install: "install it",
+        object: Some(SeenPart { uid: "theirs".to_owned(), app: None, owner_uid, digest: None }),
+    }
+}
+
 /// What backs up a Cluster comes before the plugin in it: with a plugin that it does not know, CloudNativePG does nothing more.
 #[test]
 fn what_backs_up_a_cluster() {
@@ -322,76 +369,52 @@ fn what_backs_up_a_cluster() {
             let existing = view.object.as_mut().unwrap();
             existing.targets = object.targets(Some(existing)).unwrap();
             existing.digest = Some(object.document(&existing.targets).digest);
-            let part = |kind: &'static str| PartView {
-                kind,
-                name: "acme-pg".to_owned(),
-                part_use: object.part_use(kind),
-                is_recreatable: kind != "ObjectStore",
-                availability: Availability::Installed,
-                to_install: "install it",
-                object: Some(SeenPart {
-                    uid: format!("{kind}-uid"),
-                    app: Some("acme".to_owned()),
-                    owner_uid: Some(existing.uid.clone()),
-                    digest: existing.digest.clone(),
-                }),
-            };
-            view.parts = ["ObjectStore", "ScheduledBackup"].map(part).into();
+            view.parts = ["ObjectStore", "ScheduledBackup"].map(|kind| part_view(kind, object, existing)).into();
             change(view);
         }
     };
     const APPLIED: &str = "postgres in a repository";
-    const NO_KIND: &str = "hold PostgresReady/DependencyMissing!";
-    const OTHERS: &str = "hold PostgresReady/DatabaseNotOurs!";
     const GOES: &str = "hold PostgresReady/Deleting";
     fn store_of(view: &mut DatabaseView) -> &mut SeenPart {
         view.parts[0].object.as_mut().unwrap()
     }
     for (what, change, plan) in [
-        ("as it should be", with(|_| {}), ""),
-        ("no plugin", with(|view| view.parts[0].availability = Availability::Missing), NO_KIND),
-        (
-            "no plugin, and no Cluster yet",
-            with(|view| (view.parts[0].availability, view.object) = (Availability::Missing, None)),
-            NO_KIND,
-        ),
-        (
-            "stores are not to be seen",
-            with(|view| view.parts[0].availability = Availability::Refused("no".into())),
-            "hold PostgresReady/AccessDenied!",
-        ),
-        ("applied without it", with(|view| view.object.as_mut().unwrap().digest = Some("d".into())), APPLIED),
-        ("a store that is gone", with(|view| view.parts[0].object = None), APPLIED),
-        ("a schedule that is gone", with(|view| view.parts[1].object = None), APPLIED),
-        ("a store of an earlier spec", with(|view| store_of(view).digest = Some("d".into())), APPLIED),
-        ("a store that has lost its owner", with(|view| store_of(view).owner_uid = None), ""),
-        ("a user's store", with(|view| (store_of(view).owner_uid, store_of(view).app) = (None, None)), OTHERS),
-        ("a former Cluster's store", with(|view| store_of(view).owner_uid = Some("former".into())), GOES),
+        ("as it should be", (|_| {}) as fn(&mut DatabaseView), ""),
+        ("no plugin", |view| view.parts[0].availability = Missing, NO_KIND),
+        ("no plugin, and no Cluster yet", |view| (view.parts[0].availability, view.object) = (Missing, None), NO_KIND),
+        ("no right to see stores", |view| view.parts[0].availability = Refused("no".into()), DENIED),
+        ("applied without it", |view| view.object.as_mut().unwrap().digest = Some("d".into()), APPLIED),
+        ("a store that is gone", |view| view.parts[0].object = None, APPLIED),
+        ("a schedule that is gone", |view| view.parts[1].object = None, APPLIED),
+        ("a store of an earlier spec", |view| store_of(view).digest = Some("d".into()), APPLIED),
+        ("a store that has lost its owner", |view| store_of(view).owner_uid = None, ""),
+        ("a user's store", |view| (store_of(view).owner_uid, store_of(view).app) = (None, None), OTHERS),
+        ("a former Cluster's store", |view| store_of(view).owner_uid = Some("former".into()), GOES),
         (
             "a store of another Cluster of the user",
-            with(|view| (store_of(view).owner_uid, store_of(view).app) = (Some("theirs".into()), None)),
+            |view| (store_of(view).owner_uid, store_of(view).app) = (Some("theirs".into()), None),
             OTHERS,
         ),
         (
             "a user's schedule, and no Cluster yet",
-            with(|view| {
+            |view| {
                 view.parts[0].object = None;
                 let schedule = view.parts[1].object.as_mut().unwrap();
                 (schedule.owner_uid, schedule.app) = (None, None);
                 (view.object, view.recorded_uid) = (None, None);
-            }),
+            },
             OTHERS,
         ),
         (
             "a former Cluster's store, and no Cluster yet",
-            with(|view| {
+            |view| {
                 store_of(view).owner_uid = Some("former".into());
                 (view.object, view.recorded_uid) = (None, None);
-            }),
+            },
             GOES,
         ),
     ] {
-        row(what, spec.clone(), change, plan);
+        row(what, spec.clone(), with(change), plan);
     }
     // It is only read: the user's own, from which the Cluster was created.
     let source = json!({"serverName": "acme-pg-5f0c2c0e", "objectStore": "acme-pg"});
@@ -400,15 +423,7 @@ fn what_backs_up_a_cluster() {
     let theirs = |observed: &mut Observed| {
         let view = &mut observed.prerequisites.database;
         view.secret = keys(&["username", "password"]);
-        view.parts = vec![PartView {
-            kind: "ObjectStore",
-            name: "acme-pg".to_owned(),
-            part_use: PartUse::Read,
-            is_recreatable: false,
-            availability: Availability::Installed,
-            to_install: "install it",
-            object: Some(SeenPart { uid: "theirs".to_owned(), app: None, owner_uid: None, digest: None }),
-        }];
+        view.parts = vec![read_part(Installed, None)];
     };
     row("a user's store that is read", reads, theirs, "");
 }
@@ -424,21 +439,7 @@ fn a_pooler() {
             let view = &mut observed.prerequisites.database;
             view.secret = keys(&["username", "password"]);
             let existing = view.object.as_ref().unwrap();
-            let seen = SeenPart {
-                uid: "pooler-uid".to_owned(),
-                app: Some("acme".to_owned()),
-                owner_uid: Some(existing.uid.clone()),
-                digest: existing.digest.clone(),
-            };
-            view.parts = vec![PartView {
-                kind: "Pooler",
-                name: "acme-pg-pooler".to_owned(),
-                part_use: object.part_use("Pooler"),
-                is_recreatable: true,
-                availability: Availability::Installed,
-                to_install: "install it",
-                object: Some(seen),
-            }];
+            view.parts = vec![part_view("Pooler", object, existing)];
             change(observed);
         }
     };
@@ -448,33 +449,26 @@ fn a_pooler() {
     fn seen(observed: &mut Observed) -> &mut SeenPart {
         part(observed).object.as_mut().unwrap()
     }
-    const WAITS: &str = "hold PostgresReady/Provisioning";
-    const OTHERS: &str = "hold PostgresReady/DatabaseNotOurs!";
     for (what, asked, change, plan) in [
         ("as it should be", json!({}), (|_| {}) as fn(&mut Observed), ""),
         ("it is not there", json!({}), |w| part(w).object = None, "postgres"),
         ("it is of an earlier spec", json!({}), |w| seen(w).digest = None, "postgres"),
-        ("no pod of it is ready", json!({}), |w| w.prerequisites.database.reachable = false, WAITS),
+        ("no pod of it is ready", json!({}), away, WAIT),
         ("a user's", json!({}), |w| (seen(w).owner_uid, seen(w).app) = (None, None), OTHERS),
-        (
-            "an old CloudNativePG",
-            json!({}),
-            |w| part(w).availability = Availability::Missing,
-            "hold PostgresReady/DependencyMissing!",
-        ),
+        ("an old CloudNativePG", json!({}), |w| part(w).availability = Missing, NO_KIND),
         ("no longer asked for", Value::Null, |_| {}, "delete Pooler"),
         ("in use until then", Value::Null, outdated, "helm 4"),
         (
             "not while the database is not",
             Value::Null,
-            |w| w.prerequisites.database.object.as_mut().unwrap().state = DatabaseState::Waiting(" waits".to_owned()),
-            WAITS,
+            |w| existing(w).state = DatabaseState::Waiting(" waits".to_owned()),
+            WAIT,
         ),
         ("a user's is left alone", Value::Null, |w| seen(w).owner_uid = Some("theirs".to_owned()), ""),
         ("so is one that another app has labelled", Value::Null, |w| seen(w).app = Some("other".to_owned()), ""),
         ("one that has lost its owner proves nothing", Value::Null, |w| seen(w).owner_uid = None, ""),
         ("what holds data is never deleted", Value::Null, |w| part(w).is_recreatable = false, ""),
-        ("not needed, not known", Value::Null, |w| part(w).availability = Availability::Missing, "delete Pooler"),
+        ("not needed, not known", Value::Null, |w| part(w).availability = Missing, "delete Pooler"),
     ] {
         row(what, spec(asked.clone()), with(asked, change), plan);
     }
@@ -486,128 +480,100 @@ fn the_database_gate() {
     let of = |change: fn(&mut DatabaseObject)| {
         move |w: &mut Observed| w.prerequisites.database.object.as_mut().map(change).unwrap_or_default()
     };
-    const WAIT: &str = "hold PostgresReady/Provisioning";
-    const OTHERS: &str = "hold PostgresReady/DatabaseNotOurs!";
     for (what, change, made) in [
-        ("as it should be", of(|_| {}), ""),
-        ("of an earlier operator, by ownerReference", of(|s| (s.stamp, s.owner_uid) = (None, Some("uid".into()))), ""),
-        ("on record by uid, whatever it says", of(|s| s.stamp = None), ""),
-        ("another app's", of(|s| s.app = None), OTHERS),
-        ("labelled as this app's, and not on record", of(|s| (s.stamp, s.uid) = (None, "other".into())), OTHERS),
-        ("a predecessor's", of(|s| (s.stamp, s.uid) = (Some("old".into()), "other".into())), OTHERS),
-        ("retained from an earlier one", of(|s| s.retained_from = Some("acme".into())), OTHERS),
-        ("going", of(|s| s.deleting = true), "hold PostgresReady/Deleting"),
-        ("another major", of(|s| s.postgres_version = Some(14)), "hold PostgresReady/VersionMismatch!"),
-        ("a larger volume", of(|s| s.storage_bytes = Some(1e12)), "hold PostgresReady/StorageShrink!"),
-        ("of a class that another client has set", of(|s| s.storage_class = Some("fast".into())), ""),
-        ("a smaller volume", of(|s| (s.storage_bytes, s.digest) = (Some(1e6), None)), "postgres"),
-        ("silent for long", of(|s| s.state = DatabaseState::NotReported), "hold PostgresReady/NotReporting"),
-        ("new and silent", of(|s| (s.state, s.created) = (DatabaseState::NotReported, Some(ago(1)))), WAIT),
-        ("on its way", of(|s| s.state = DatabaseState::Waiting(" is initializing".into())), WAIT),
-        (
-            "on its way, not long ago",
-            of(|s| (s.state, s.progressed) = (DatabaseState::Waiting(" is initializing".into()), Some(ago(299)))),
-            WAIT,
-        ),
-        (
-            "on its way, and stuck there",
-            of(|s| (s.state, s.progressed) = (DatabaseState::Waiting(" is initializing".into()), Some(ago(300)))),
-            "hold PostgresReady/DatabaseNotProgressing",
-        ),
+        ("as it should be", (|_| {}) as fn(&mut DatabaseObject), ""),
+        ("of an earlier operator, by ownerReference", |s| (s.stamp, s.owner_uid) = (None, Some("uid".into())), ""),
+        ("on record by uid, whatever it says", |s| s.stamp = None, ""),
+        ("another app's", |s| s.app = None, OTHERS),
+        ("labelled as this app's, and not on record", |s| (s.stamp, s.uid) = (None, "other".into()), OTHERS),
+        ("a predecessor's", |s| (s.stamp, s.uid) = (Some("old".into()), "other".into()), OTHERS),
+        ("retained from an earlier one", |s| s.retained_from = Some("acme".into()), OTHERS),
+        ("going", |s| s.deleting = true, "hold PostgresReady/Deleting"),
+        ("another major", |s| s.postgres_version = Some(14), "hold PostgresReady/VersionMismatch!"),
+        ("a larger volume", |s| s.storage_bytes = Some(1e12), "hold PostgresReady/StorageShrink!"),
+        ("of a class that another client has set", |s| s.storage_class = Some("fast".into()), ""),
+        ("a smaller volume", |s| (s.storage_bytes, s.digest) = (Some(1e6), None), "postgres"),
+        ("silent for long", |s| s.state = DatabaseState::NotReported, "hold PostgresReady/NotReporting"),
+        ("new and silent", |s| (s.state, s.created) = (DatabaseState::NotReported, Some(ago(1))), WAIT),
+        ("on its way", |s| s.state = initializing(), WAIT),
+        ("on its way, not long ago", |s| (s.state, s.progressed) = (initializing(), Some(ago(299))), WAIT),
+        ("on its way, and stuck there", |s| (s.state, s.progressed) = (initializing(), Some(ago(300))), STUCK),
         (
             "silent since it was restored",
-            of(|s| (s.state, s.progressed) = (DatabaseState::NotReported, Some(ago(9999)))),
+            |s| (s.state, s.progressed) = (DatabaseState::NotReported, Some(ago(9999))),
             "hold PostgresReady/NotReporting",
         ),
-        ("ready, however long nothing has changed", of(|s| s.progressed = Some(ago(9999))), ""),
-        ("stuck", of(|s| s.state = DatabaseState::Stalled(": no".into())), "hold PostgresReady/DatabaseStalled!"),
+        ("ready, however long nothing has changed", |s| s.progressed = Some(ago(9999)), ""),
+        ("stuck", |s| s.state = DatabaseState::Stalled(": no".into()), "hold PostgresReady/DatabaseStalled!"),
         (
             "restored by a user",
-            of(|s| (s.state, s.digest) = (DatabaseState::Restoring(" is restored".into()), None)),
+            |s| (s.state, s.digest) = (DatabaseState::Restoring(" is restored".into()), None),
             RESTORING,
         ),
-        ("targets for backups is never taken away", of(|s| s.targets.volume = true), BACKUPS),
+        ("targets for backups is never taken away", |s| s.targets.volume = true, BACKUPS),
     ] {
         for spec in [none(), standalone()] {
             // A Postgresql's document has no backup targets.
             let made = if spec == standalone() && made == BACKUPS { "" } else { made };
-            row(what, spec, change, made);
+            row(what, spec, of(change), made);
         }
-        row(what, external(), change, "");
+        row(what, external(), of(change), "");
     }
     let of = |change: fn(&mut DatabaseView)| move |w: &mut Observed| change(&mut w.prerequisites.database);
-    const NO_KIND: &str = "hold PostgresReady/DependencyMissing!";
     for (what, change, made, theirs) in [
-        ("not installed", of(|d| (d.kind, d.object) = (Availability::Missing, None)), NO_KIND, ""),
-        ("not to be seen", of(|d| d.kind = Availability::Refused("no".into())), "hold PostgresReady/AccessDenied!", ""),
-        ("nothing there", of(|d| d.object = None), "postgres, hold PostgresReady/Provisioning", ""),
-        ("no address", of(|d| d.reachable = false), WAIT, ""),
-        ("no Secret", of(|d| d.secret = SecretView::Absent), SECRET_MISSING, "hold PostgresReady/SecretMissing!"),
-        ("no password", of(|d| d.secret = keys(&["user", "host", "dbname"])), NO_KEY, THEIRS_NO_KEY),
-        ("no host", of(|d| d.secret = keys(&["user", "password"])), "", THEIRS_NO_KEY),
+        ("not installed", (|d| (d.kind, d.object) = (Missing, None)) as fn(&mut DatabaseView), NO_KIND, ""),
+        ("not to be seen", |d| d.kind = Refused("no".into()), DENIED, ""),
+        ("nothing there", |d| d.object = None, "postgres, hold PostgresReady/Provisioning", ""),
+        ("no address", |d| d.reachable = false, WAIT, ""),
+        ("no Secret", |d| d.secret = SecretView::Absent, SECRET_MISSING, "hold PostgresReady/SecretMissing!"),
+        ("no password", |d| d.secret = keys(&["user", "host", "dbname"]), NO_KEY, THEIRS_NO_KEY),
+        ("no host", |d| d.secret = keys(&["user", "password"]), "", THEIRS_NO_KEY),
     ] {
         for (spec, plan) in [(none(), made), (standalone(), made), (external(), theirs)] {
-            row(what, spec, change, plan);
+            row(what, spec, of(change), plan);
         }
     }
     let waiting = |w: &mut Observed| {
-        w.prerequisites.database.object.as_mut().unwrap().state = DatabaseState::Waiting(" is initializing".to_owned());
-        w.release = Some(release("old"));
+        existing(w).state = initializing();
+        outdated(w);
     };
     // It had nothing to do while it was ready, and no time that anybody wrote makes the operator stop.
     for (what, status, failed, progressed, expected) in [
         ("it has just failed", "False", ago(10), ago(9999), WAIT),
-        ("it failed long ago", "False", ago(301), ago(9999), "hold PostgresReady/DatabaseNotProgressing"),
+        ("it failed long ago", "False", ago(301), ago(9999), STUCK),
         ("it failed long ago, and goes on", "False", ago(9999), ago(10), WAIT),
-        ("nobody has said so yet", "True", ago(10), ago(9999), "hold PostgresReady/DatabaseNotProgressing"),
+        ("nobody has said so yet", "True", ago(10), ago(9999), STUCK),
         ("a time to come", "False", ago(9999), Timestamp::MAX, WAIT),
-        (
-            "a time before all others",
-            "False",
-            Timestamp::MIN,
-            Timestamp::MIN,
-            "hold PostgresReady/DatabaseNotProgressing",
-        ),
+        ("a time before all others", "False", Timestamp::MIN, Timestamp::MIN, STUCK),
     ] {
         let stuck = |w: &mut Observed| {
             waiting(w);
-            w.prerequisites.database.object.as_mut().unwrap().progressed = Some(progressed);
-            w.recorded.conditions.push(Condition {
-                type_: kind::POSTGRES_READY.to_owned(),
-                status: status.to_owned(),
-                reason: String::new(),
-                message: String::new(),
-                last_transition_time: Time(failed),
-                observed_generation: None,
-            });
+            existing(w).progressed = Some(progressed);
+            w.recorded.conditions.push(condition(kind::POSTGRES_READY, status, failed));
         };
         row(what, none(), stuck, expected);
     }
     // What was seen last is in the message.
-    let (desired, mut observed) = (want(&none()), settled(&want(&none())));
-    waiting(&mut observed);
-    observed.prerequisites.database.object.as_mut().unwrap().progressed = Some(ago(400));
-    observed.prerequisites.database.warnings =
-        Some("MissingRequiredImage: Missing image(s): [crunchy-pgbackrest]".to_owned());
-    let hold = decide(&desired, &observed, &config(), now()).hold.unwrap();
     let since = ago(400);
+    let warning = "MissingRequiredImage: Missing image(s): [crunchy-pgbackrest]";
+    let hold = held(&none(), |w| {
+        waiting(w);
+        existing(w).progressed = Some(since);
+        w.prerequisites.database.warnings = Some(warning.to_owned());
+    });
     let expected = format!(
-        "PerconaPGCluster acme-pg is initializing; it has made no progress since {since}: see the Percona operator's log; its operator warns: MissingRequiredImage: Missing image(s): [crunchy-pgbackrest]"
+        "PerconaPGCluster acme-pg is initializing; it has made no progress since {since}: see the Percona operator's log; its operator warns: {warning}"
     );
     assert_eq!((hold.message, hold.until), (expected, Some(now() + SAFETY_NET)));
     row("a change waits for the database", json!({"chartVersion": "5.5.3"}), waiting, WAIT);
     let restored = |w: &mut Observed| {
-        w.prerequisites.database.object.as_mut().unwrap().state = DatabaseState::Restoring(" is restored".to_owned());
-        w.release = Some(release("old"));
+        existing(w).state = DatabaseState::Restoring(" is restored".to_owned());
+        outdated(w);
     };
     let backed_up = json!({"chartVersion": "5.5.3", "upgrade": {"backup": true}});
     row("no backup is requested of one that is being restored", backed_up, restored, RESTORING);
-    row(
-        "without one Percona is not asked for",
-        no_database(),
-        |w| w.prerequisites.database = DatabaseView::default(),
-        "",
-    );
+    let unasked = |w: &mut Observed| w.prerequisites.database = DatabaseView::default();
+    row("without one Percona is not asked for", no_database(), unasked, "");
 }
 
 /// Backups in object storage, and the data source: used once, if there never was a database.
@@ -618,24 +584,22 @@ fn percona_backup_requests() {
     let repository = || with(json!({"repository": {"s3": s3, "secretName": "s", "path": "/a"}}));
     let source = || with(json!({"dataSource": {"cluster": "other-pg"}}));
     let gone = |w: &mut Observed| w.prerequisites.database.object = None;
-    let new =
-        |w: &mut Observed| (w.prerequisites.database.object, w.prerequisites.database.recorded_uid) = (None, None);
     let elsewhere = |w: &mut Observed| {
         let place = BackupLocation { store: "s3://b".to_owned(), endpoint: None, path: "/old".to_owned() };
-        w.prerequisites.database.object.as_mut().unwrap().targets.repository = Some(place);
+        existing(w).targets.repository = Some(place);
     };
     const MADE: &str = ", hold PostgresReady/Provisioning";
     const MISMATCH: &str = "hold PostgresReady/RepositoryMismatch!";
-    row("a repository", repository(), new, &format!("postgres in a repository{MADE}"));
+    row("a repository", repository(), new_database, &format!("postgres in a repository{MADE}"));
     row("as it should be", repository(), |_| {}, "");
     row("in another", repository(), elsewhere, MISMATCH);
     row("in one that is not named", none(), elsewhere, MISMATCH);
-    row("on a volume", with(json!({"keep": 3})), new, &format!("postgres with backups{MADE}"));
-    row("made from a backup", source(), new, &format!("postgres with backups from a backup{MADE}"));
+    row("on a volume", with(json!({"keep": 3})), new_database, &format!("postgres with backups{MADE}"));
+    row("made from a backup", source(), new_database, &format!("postgres with backups from a backup{MADE}"));
     row("made once", source(), |_| {}, "");
     row("deleted by a user, whose volumes are there still", source(), gone, &format!("postgres with backups{MADE}"));
     let said_again = |w: &mut Observed| {
-        let found = w.prerequisites.database.object.as_mut().unwrap();
+        let found = existing(w);
         (found.source, found.digest) = (Some(json!({})), None);
     };
     row("said again, whatever the spec says by now", none(), said_again, "postgres from a backup");
@@ -684,16 +648,16 @@ fn a_lost_database_is_not_replaced_by_an_empty_one() {
     let from_backups = json!({"serverName": "first-pg-5f0c2c0e", "objectStore": "store"});
     let restored = json!({"postgres": {"provider": "cloudnativepg", "cloudnativepg": {"dataSource": from_backups}}});
     row("it was made from backups, and never used", restored, unused, LOST);
-    let mut desired = want(&spec());
-    let mut observed = settled(&desired);
-    gone(&mut observed);
-    let message = decide(&desired, &observed, &config(), now()).hold.unwrap().message;
+    let message = held(&spec(), gone).message;
     assert!(
         message.ends_with(
             "`kubectl annotate clientapp acme -n tenants --overwrite apps.bnerd-operator.local/without-volume=pg-uid`"
         ),
         "{message}"
     );
+    let mut desired = want(&spec());
+    let mut observed = settled(&desired);
+    gone(&mut observed);
     desired.data.without_volumes = ["pg-uid".to_owned()].into();
     assert_eq!(decide(&desired, &observed, &config(), now()).hold.unwrap().reason, Reason::Provisioning);
 }
@@ -711,20 +675,11 @@ fn an_app_moves_to_another_cluster() {
         (view.secret, view.replaces) = (keys(&["username", "password"]), Some("acme-pg".to_owned()));
     };
     let store = |w: &mut Observed| {
-        let theirs = SeenPart { uid: "uid".to_owned(), app: None, owner_uid: Some("theirs".to_owned()), digest: None };
-        w.prerequisites.database.parts = vec![PartView {
-            kind: "ObjectStore",
-            name: "acme-pg".to_owned(),
-            part_use: PartUse::Read,
-            is_recreatable: false,
-            availability: Availability::Missing,
-            to_install: "install it",
-            object: Some(theirs),
-        }];
+        w.prerequisites.database.parts = vec![read_part(Missing, Some("theirs".to_owned()))];
     };
     let absent = move |w: &mut Observed| {
         moving(w);
-        (w.prerequisites.database.object, w.prerequisites.database.recorded_uid) = (None, None);
+        new_database(w);
     };
     let claim = |owner: Option<&str>| {
         let owners = owner.map(|uid| json!([{"apiVersion": "v1", "kind": "Cluster", "name": "acme-pg-2", "uid": uid}]));
@@ -750,40 +705,25 @@ fn an_app_moves_to_another_cluster() {
         w.objects.claims = vec![claim(Some("9"))];
     };
     row("the volume of a former one of its name is going", restored(), going, "hold PostgresReady/Deleting");
-    let without_plugin = move |w: &mut Observed| {
-        absent(w);
-        store(w);
-    };
-    row("without the plugin", restored(), without_plugin, "hold PostgresReady/DependencyMissing!");
+    row("without the plugin", restored(), |w| (absent(w), store(w)).1, "hold PostgresReady/DependencyMissing!");
     let waits = move |w: &mut Observed| {
         moving(w);
-        let object = w.prerequisites.database.object.as_mut().unwrap();
+        let object = existing(w);
         object.state = DatabaseState::Waiting(" is not ready: x".to_owned());
     };
     row("it is not ready", restored(), waits, "hold PostgresReady/Provisioning");
     row("it is ready", restored(), moving, "helm 4");
     let theirs = move |w: &mut Observed| {
         moving(w);
-        w.prerequisites.database.object.as_mut().unwrap().app = Some("other".to_owned());
+        existing(w).app = Some("other".to_owned());
     };
     row("it is another app's", restored(), theirs, "hold PostgresReady/DatabaseNotOurs!");
 
-    let message = |change: &dyn Fn(&mut Observed)| {
-        let desired = want(&restored());
-        let mut observed = settled(&desired);
-        change(&mut observed);
-        decide(&desired, &observed, &config(), now()).hold.unwrap().message
-    };
-    for (change, expected) in [
-        (
-            &absent as &dyn Fn(&mut Observed),
-            "Cluster acme-pg-2 is being created; the app stays with acme-pg until then",
-        ),
-        (&waits, "Cluster acme-pg-2 is not ready: x; the app stays with acme-pg until then"),
-    ] {
-        assert_eq!(message(change), expected);
-    }
-    let told = message(&theirs);
+    let created = held(&restored(), absent).message;
+    assert_eq!(created, "Cluster acme-pg-2 is being created; the app stays with acme-pg until then");
+    let awaited = held(&restored(), waits).message;
+    assert_eq!(awaited, "Cluster acme-pg-2 is not ready: x; the app stays with acme-pg until then");
+    let told = held(&restored(), theirs).message;
     assert!(told.starts_with("Cluster acme-pg-2 exists and is ClientApp other's: it is not taken over"), "{told}");
 }
 
@@ -813,7 +753,7 @@ fn a_former_database_is_retained_once_no_pod_uses_it() {
     let moving = move |w: &mut Observed| {
         former(false)(w);
         w.prerequisites.database.replaces = Some("acme-pg-1".to_owned());
-        w.prerequisites.database.object.as_mut().unwrap().state = DatabaseState::Waiting(" is not ready".to_owned());
+        existing(w).state = DatabaseState::Waiting(" is not ready".to_owned());
     };
     row("the app is about to move again", spec(), moving, "hold PostgresReady/Provisioning");
 }
@@ -822,16 +762,7 @@ fn a_former_database_is_retained_once_no_pod_uses_it() {
 #[test]
 fn what_the_pods_of_a_database_say() {
     let spec = json!({"postgres": {"provider": "cloudnativepg"}});
-    let desired = want(&spec);
     let soon = now() + SignedDuration::from_secs(7);
-    let held = |state: DatabaseState, progressed: Option<Timestamp>| {
-        let mut observed = settled(&desired);
-        let database = &mut observed.prerequisites.database;
-        database.pods = Some(DatabasePods { why: Some("pod a waits".to_owned()), until: soon });
-        let object = database.object.as_mut().unwrap();
-        (object.state, object.progressed) = (state, progressed);
-        decide(&desired, &observed, &config(), now()).hold.unwrap()
-    };
     let hour_ago = now() - SignedDuration::from_secs(3600);
     let waiting = || DatabaseState::Waiting(" is not ready: x".to_owned());
     for (state, progressed, reason, message) in [
@@ -849,13 +780,14 @@ fn what_the_pods_of_a_database_say() {
             "Cluster acme-pg: it is unrecoverable; pod a waits",
         ),
     ] {
-        let hold = held(state, progressed);
+        let hold = held(&spec, |w| {
+            (existing(w).state, existing(w).progressed) = (state, progressed);
+            w.prerequisites.database.pods = Some(DatabasePods { why: Some("pod a waits".to_owned()), until: soon });
+        });
         assert_eq!((hold.reason, hold.message.as_str(), hold.until), (reason, message, Some(soon)));
     }
 }
 
-const RESTORING: &str = "hold PostgresReady/Restoring";
-const BACKUPS: &str = "postgres with backups";
 const SECRET_MISSING: &str = "hold PostgresReady/SecretMissing";
 const NO_KEY: &str = "hold PostgresReady/SecretKeyMissing";
 const THEIRS_NO_KEY: &str = "hold PostgresReady/SecretKeyMissing!";
@@ -865,15 +797,12 @@ fn hold_messages() {
     for (spec, change, message) in [
         (
             standalone(),
-            (|w| w.prerequisites.database.kind = Availability::Missing) as fn(&mut Observed),
+            (|w| w.prerequisites.database.kind = Missing) as fn(&mut Observed),
             "this cluster has no kind Postgresql: apply the operator's crds/, and acme-pg is created at once",
         ),
         (
             standalone(),
-            |w| {
-                w.prerequisites.database.object.as_mut().unwrap().state =
-                    DatabaseState::Waiting(": pod acme-pg-0: x".to_owned())
-            },
+            |w| existing(w).state = DatabaseState::Waiting(": pod acme-pg-0: x".to_owned()),
             "Postgresql acme-pg: pod acme-pg-0: x",
         ),
         (
@@ -892,10 +821,7 @@ fn hold_messages() {
             "Secret mine, named in spec.adminSecret, has no value under nextcloud-username and nextcloud-password: it needs the keys nextcloud-username and nextcloud-password",
         ),
     ] {
-        let desired = want(&spec);
-        let mut observed = settled(&desired);
-        change(&mut observed);
-        assert_eq!(decide(&desired, &observed, &config(), now()).hold.unwrap().message, message);
+        assert_eq!(held(&spec, change).message, message);
     }
 }
 
@@ -931,12 +857,12 @@ fn retained_data_of_an_earlier_app() {
     row("none of its own", json!({"postgres": {"enabled": false, "adopt": true}}), left(true), LEFT);
     let shrunk = |w: &mut Observed| {
         left(true)(w);
-        w.prerequisites.database.object.as_mut().unwrap().storage_bytes = Some(1e12);
+        existing(w).storage_bytes = Some(1e12);
     };
     row("a shrink is no adoption", adopting("percona"), shrunk, "hold PostgresReady/StorageShrink!");
     let classed = |w: &mut Observed| {
         left(true)(w);
-        w.prerequisites.database.object.as_mut().unwrap().storage_class = Some("fast".to_owned());
+        existing(w).storage_class = Some("fast".to_owned());
     };
     const CLASS: &str = "hold PostgresReady/StorageClassMismatch!";
     row("another class is no adoption", adopting("percona"), classed, CLASS);
@@ -953,10 +879,9 @@ fn dependencies_are_awaited() {
     };
     const HOLD: &str = "hold Released/DependencyNotReady";
     row("before the installation", none(), |w| (waits(w), w.release = None, w.recorded.release = None).0, HOLD);
-    row("before an upgrade", none(), |w| (waits(w), w.release = Some(release("old"))).0, HOLD);
+    row("before an upgrade", none(), |w| (waits(w), outdated(w)).0, HOLD);
     row("everything is as it should be", none(), waits, "");
-    let all = "ServiceAccount, RoleBinding, admin, redis, postgres, hold PostgresReady/Provisioning";
-    row("all else is made", none(), |w| (*w = nothing(), waits(w)).1, all);
+    row("all else is made", none(), |w| (*w = nothing(), waits(w)).1, ALL_MADE);
 }
 
 #[test]
@@ -964,24 +889,20 @@ fn the_release() {
     let of = |change: fn(&mut ReleaseView)| move |w: &mut Observed| change(w.release.as_mut().unwrap());
     const DEAD: &str = "unlock 3, helm 4";
     for (what, change, plan) in [
-        ("the spec changed", of(|r| *r = release("old")), "helm 4"),
-        ("failed", of(|r| r.phase = ReleasePhase::Failed), "helm 4"),
-        ("another client's upgrade", of(|r| r.managed_digest = None), "helm 4 over 3"),
+        ("the spec changed", (|r| *r = release("old")) as fn(&mut ReleaseView), "helm 4"),
+        ("failed", |r| r.phase = ReleasePhase::Failed, "helm 4"),
+        ("another client's upgrade", |r| r.managed_digest = None, "helm 4 over 3"),
         (
-            "another client's failed upgrade",
-            of(|r| (r.managed_digest, r.phase) = (None, ReleasePhase::Failed)),
+            "another client's failed one",
+            |r| (r.managed_digest, r.phase) = (None, ReleasePhase::Failed),
             "helm 4 over 3",
         ),
-        ("kept history", of(|r| (r.managed_digest, r.phase) = (None, ReleasePhase::Uninstalled)), "helm 4 again"),
-        ("another client at work", of(|r| (r.managed_digest, r.phase) = (None, ReleasePhase::Pending)), EXTERNAL),
-        (
-            "another client uninstalling",
-            of(|r| (r.managed_digest, r.phase) = (None, ReleasePhase::Uninstalling)),
-            EXTERNAL,
-        ),
-        ("an operator's lock", of(|r| r.phase = ReleasePhase::Pending), DEAD),
+        ("kept history", |r| (r.managed_digest, r.phase) = (None, ReleasePhase::Uninstalled), "helm 4 again"),
+        ("another client at work", |r| (r.managed_digest, r.phase) = (None, ReleasePhase::Pending), EXTERNAL),
+        ("another client uninstalling", |r| (r.managed_digest, r.phase) = (None, ReleasePhase::Uninstalling), EXTERNAL),
+        ("an operator's lock", |r| r.phase = ReleasePhase::Pending, DEAD),
     ] {
-        row(what, none(), change, plan);
+        row(what, none(), of(change), plan);
     }
     row("uninstalled by another client", none(), |w| w.release = None, "helm 1 again");
     let never_ours = |w: &mut Observed| {
@@ -1011,8 +932,6 @@ fn the_release() {
     };
     row("never ours, and locked", hour(), never_ours_and_locked, "hold Released/ReleaseNotOurs!");
 }
-
-const EXTERNAL: &str = "hold Released/ExternalOperationInProgress";
 
 #[test]
 fn failures_are_not_repeated_before_their_time() {
@@ -1100,24 +1019,17 @@ fn failures_are_not_repeated_before_their_time() {
 
 #[test]
 fn lost_generated_secrets() {
-    let absent = |w: &mut Observed| w.prerequisites.admin_secret = SecretView::Absent;
     const LOST: &str = "hold Released/AdminSecretLost!";
-    row("in use", none(), absent, LOST);
+    row("in use", none(), admin(SecretView::Absent), LOST);
     let (mut attempted, mut handed_out, mut gone) = (nothing(), nothing(), nothing());
     attempted.recorded.last_attempt = Some(attempt(""));
-    handed_out.recorded.owned = vec![entry("acme-admin-secret", "admin-uid")];
+    handed_out.recorded.owned = vec![owned("Secret", "acme-admin-secret", "admin-uid")];
     gone.recorded.installed = Some(chart("5.5.2", None));
     for observed in [attempted, handed_out, gone] {
         row("once in use", none(), |w| *w = observed, LOST);
     }
-    row(
-        "made by hand, without keys",
-        none(),
-        |w| w.prerequisites.admin_secret = keys(&[]),
-        "hold Released/AdminSecretKeyMissing!",
-    );
-    let by_hand = |w: &mut Observed| w.prerequisites.admin_secret = keys(&["nextcloud-username", "nextcloud-password"]);
-    row("made by hand", none(), by_hand, "");
+    row("made by hand, without keys", none(), admin(keys(&[])), "hold Released/AdminSecretKeyMissing!");
+    row("made by hand", none(), admin(keys(&["nextcloud-username", "nextcloud-password"])), "");
 }
 
 #[test]
@@ -1126,8 +1038,8 @@ fn missing_objects_are_recreated() {
     let found = |service: LiveState, ingress: LiveState| {
         move |w: &mut Observed| {
             w.objects.drifted = vec![
-                DriftedObject { object: part("v1", "Service"), state: service },
-                DriftedObject { object: part("networking.k8s.io/v1", "Ingress"), state: ingress },
+                DriftedObject { object: object("Service", "acme"), state: service },
+                DriftedObject { object: object("Ingress", "acme"), state: ingress },
             ];
         }
     };
@@ -1136,21 +1048,13 @@ fn missing_objects_are_recreated() {
     const HOLD: &str = "hold Released/Drifted";
     row("two objects", none(), missing, REPAIR);
     row("told only", policy("Report"), missing, "hold Released/Drifted!");
-    row(
-        "one is another's",
-        none(),
-        found(LiveState::Foreign, LiveState::Absent),
-        "repair Ingress acme, hold Released/Drifted",
-    );
+    const INGRESS: &str = "repair Ingress acme, hold Released/Drifted";
+    row("one is another's", none(), found(LiveState::Foreign, LiveState::Absent), INGRESS);
     row("both are", none(), found(LiveState::Foreign, LiveState::Foreign), "hold Released/Drifted!");
     row("on their way out", none(), found(LiveState::Deleting, LiveState::Deleting), HOLD);
     let unknown = || LiveState::Unknown("forbidden".to_owned());
     row("not to be asked for", none(), found(unknown(), unknown()), HOLD);
-    let set = ReleaseObject {
-        claim_templates: vec!["data".to_owned()],
-        takes_claims: true,
-        ..part("apps/v1", "StatefulSet")
-    };
+    let set = ReleaseObject { takes_claims: true, ..stateful_set("acme", "data") };
     for (state, plan) in [
         (LiveState::Absent, "hold Released/Drifted!"),
         (LiveState::Unmarked, "repair StatefulSet acme, hold Released/Drifted"),
@@ -1161,58 +1065,34 @@ fn missing_objects_are_recreated() {
     let made = |parts: std::ops::Range<usize>, seconds: i64| {
         move |w: &mut Observed| {
             missing(w);
-            w.objects.drifted[parts]
-                .iter()
-                .for_each(|missing| w.objects.repairs.tried(&missing.object, None, ago(seconds)));
+            let ObservedObjects { drifted, repairs, .. } = &mut w.objects;
+            drifted[parts].iter().for_each(|missing| repairs.tried(&missing.object, None, ago(seconds)));
         }
     };
     row("another client deletes both again", none(), made(0..2, 1), HOLD);
     row("and after a while", none(), made(0..2, 5), REPAIR);
-    row("one of them", none(), made(0..1, 1), "repair Ingress acme, hold Released/Drifted");
+    row("one of them", none(), made(0..1, 1), INGRESS);
     row("by another clock", none(), made(0..2, -3600), REPAIR);
     let refused = |stalled: bool, seconds: i64| {
         move |w: &mut Observed| {
             missing(w);
-            let refused = Refused { sentence: "forbidden".to_owned(), stalled };
-            w.objects
-                .drifted
-                .iter()
-                .for_each(|missing| w.objects.repairs.tried(&missing.object, Some(refused.clone()), ago(seconds)));
+            let refused = repair_backoff::Refused { sentence: "forbidden".to_owned(), stalled };
+            let ObservedObjects { drifted, repairs, .. } = &mut w.objects;
+            drifted.iter().for_each(|missing| repairs.tried(&missing.object, Some(refused.clone()), ago(seconds)));
         }
     };
     row("refused", none(), refused(true, 1), "hold Released/Drifted!");
     row("refused for now", none(), refused(false, 1), HOLD);
-    row(
-        "refused, and tried again",
-        none(),
-        refused(true, 5),
-        "repair Service acme, Ingress acme, hold Released/Drifted!",
-    );
+    row("refused, and tried again", none(), refused(true, 5), &format!("{REPAIR}!"));
     row("told only, and on their way out", policy("Report"), found(LiveState::Deleting, LiveState::Deleting), HOLD);
-    let initializing = |w: &mut Observed| {
-        missing(w);
-        w.prerequisites.database.reachable = false;
-    };
-    row(
-        "while the database is away",
-        none(),
-        initializing,
-        "repair Service acme, Ingress acme, hold PostgresReady/Provisioning",
-    );
-    row("told only, while the database is away", policy("Report"), initializing, "hold PostgresReady/Provisioning");
+    let initializing = |w: &mut Observed| (missing(w), away(w)).1;
+    let repaired = format!("repair Service acme, Ingress acme, {WAIT}");
+    row("while the database is away", none(), initializing, &repaired);
+    row("told only, while the database is away", policy("Report"), initializing, WAIT);
     // helm recreates it itself.
-    row("with a change of the spec", none(), |w| (missing(w), w.release = Some(release("old"))).0, "helm 4");
-    row("suspended", json!({"suspend": true}), missing, "hold Reconciling/Suspended");
-    let unbound = |w: &mut Observed| {
-        missing(w);
-        w.prerequisites.deployer.binding = w
-            .prerequisites
-            .deployer
-            .binding
-            .take()
-            .map(|binding| deployer::DeployerObject { matches: false, ..binding });
-    };
-    row("without its account", none(), unbound, "hold Released/DeployerNotOurs!");
+    row("with a change of the spec", none(), |w| (missing(w), outdated(w)).0, "helm 4");
+    row("suspended", suspend(), missing, "hold Reconciling/Suspended");
+    row("without its account", none(), |w| (missing(w), taken(w)).1, "hold Released/DeployerNotOurs!");
 }
 
 #[test]
@@ -1221,21 +1101,14 @@ fn what_is_not_watched_is_looked_at_whatever_the_plan_waits_for() {
     let absent = |w: &mut Observed| w.prerequisites.admin_secret = SecretView::Absent;
     let taken = |w: &mut Observed| w.prerequisites.hostname_holder = Some(Key::new("ns", "other"));
     for (spec, change, expected, [edits, pods]) in [
-        (none(), None, "", [3, 10]),
-        (
-            json!({"adminSecret": "mine"}),
-            Some(absent as fn(&mut Observed)),
-            "hold Released/AdminSecretMissing!",
-            [3, 10],
-        ),
-        (none(), Some(taken), "hold Released/HostnameConflict!", [3, 10]),
-        (json!({"suspend": true}), None, "hold Reconciling/Suspended", [0, 0]),
+        (none(), (|_| {}) as fn(&mut Observed), "", [3, 10]),
+        (json!({"adminSecret": "mine"}), absent, "hold Released/AdminSecretMissing!", [3, 10]),
+        (none(), taken, "hold Released/HostnameConflict!", [3, 10]),
+        (suspend(), |_| {}, "hold Reconciling/Suspended", [0, 0]),
     ] {
         let desired = want(&spec);
         let mut observed = settled(&desired);
-        if let Some(change) = change {
-            change(&mut observed);
-        }
+        change(&mut observed);
         for (requeue_at, waiting, seconds) in [(in_seconds(3), None, edits), (None, Some("x".to_owned()), pods)] {
             (observed.requeue_at, observed.objects.workloads[0].waiting) = (requeue_at, waiting);
             let plan = decide(&desired, &observed, &config(), now());
@@ -1261,55 +1134,36 @@ fn pods_of_former_revisions_make_room() {
     };
     let with = |change: fn(&mut Observed)| move |w: &mut Observed| (stuck(w), change(w)).1;
     row("at rest", none(), stuck, "delete pod redis-0");
-    row(
-        "while the database is away",
-        none(),
-        with(|w| w.prerequisites.database.reachable = false),
-        "delete pod redis-0, hold PostgresReady/Provisioning",
-    );
-    row("helm changes the StatefulSet first", none(), with(|w| w.release = Some(release("old"))), "helm 4");
+    row("while the database is away", none(), with(away), &format!("delete pod redis-0, {WAIT}"));
+    row("helm changes the StatefulSet first", none(), with(outdated), "helm 4");
     row("the release has failed", none(), with(|w| w.release.as_mut().unwrap().phase = ReleasePhase::Failed), "helm 4");
-    row(
-        "another client's release",
-        none(),
-        with(|w| w.release.as_mut().unwrap().managed_digest = None),
-        "helm 4 over 3",
-    );
-    row("suspended", json!({"suspend": true}), stuck, "hold Reconciling/Suspended");
+    let others = |w: &mut Observed| w.release.as_mut().unwrap().managed_digest = None;
+    row("another client's release", none(), with(others), "helm 4 over 3");
+    row("suspended", suspend(), stuck, "hold Reconciling/Suspended");
     let at_work = Busy { digest: Some(want(&none()).target().digest.clone()), sentence: "x".to_owned(), until: None };
     row("helm runs", none(), |w| (stuck(w), w.run.busy = Some(at_work)).1, "hold Released/Upgrading");
     // A volume that is being deleted goes with the last pod that uses it.
     let lost = |w: &mut Observed| {
         stuck(w);
         w.objects.inventory =
-            Some(Inventory { objects: vec![part("v1", "PersistentVolumeClaim")], ..Inventory::default() });
-        w.owned.push(Owned { kind: "PersistentVolumeClaim".to_owned(), name: "acme".to_owned(), uid: "1".to_owned() });
+            Some(Inventory { objects: vec![object("PersistentVolumeClaim", "acme")], ..Inventory::default() });
+        w.owned.push(owned("PersistentVolumeClaim", "acme", "1"));
     };
     row("a volume with data is lost", none(), lost, "hold Ready/VolumeLost!");
-}
-
-fn part(api_version: &str, kind: &str) -> ReleaseObject {
-    ReleaseObject {
-        api_version: api_version.to_owned(),
-        kind: kind.to_owned(),
-        name: "acme".to_owned(),
-        ..ReleaseObject::default()
-    }
 }
 
 #[test]
 fn a_chart_is_fetched_before_helm_runs() {
     let version = want(&none()).target().chart_version.to_string();
-    let old = |w: &mut Observed| w.release = Some(release("old"));
     let fetching = |version: &str| HelmRun::FetchingChart(version.parse().unwrap());
     for (what, run, plan) in [
         ("the chart is not at hand", HelmRun::Idle, "fetch, hold Released/FetchingChart"),
         ("it is fetched", fetching(&version), "hold Released/FetchingChart"),
         ("another one is fetched", fetching("1.2.3"), "fetch, hold Released/FetchingChart"),
     ] {
-        row(what, none(), |w| (old(w), w.prerequisites.chart = None, w.run.state = run).0, plan);
+        row(what, none(), |w| (outdated(w), w.prerequisites.chart = None, w.run.state = run).0, plan);
     }
-    row("at hand", none(), old, "helm 4");
+    row("at hand", none(), outdated, "helm 4");
     row("not needed", none(), |w| w.prerequisites.chart = None, "");
 }
 
@@ -1321,8 +1175,8 @@ fn nothing_else_is_decided_while_helm_runs() {
         sentence: "helm runs".to_owned(),
         until: until.map(|seconds| now() + SignedDuration::from_secs(seconds)),
     };
-    let suspend = || json!({"suspend": true});
     const RUNS: &str = "hold Released/Upgrading";
+    const CANCELLED: &str = "cancel helm, hold Reconciling/Suspended";
     let of_predecessor = Busy { digest: None, ..at_work("", None) };
     for (what, spec, at_work, plan, says) in [
         ("on record", none(), at_work(&desired.target().digest, Some(5)), "", None),
@@ -1336,14 +1190,8 @@ fn nothing_else_is_decided_while_helm_runs() {
             Some("helm runs; the spec has changed since"),
         ),
         ("for a deleted ClientApp", none(), of_predecessor, RUNS, Some("helm runs")),
-        (
-            "suspended",
-            suspend(),
-            at_work(&desired.target().digest, Some(5)),
-            "cancel helm, hold Reconciling/Suspended",
-            None,
-        ),
-        ("suspended, for long", suspend(), at_work("old", None), "cancel helm, hold Reconciling/Suspended", None),
+        ("suspended", suspend(), at_work(&desired.target().digest, Some(5)), CANCELLED, None),
+        ("suspended, for long", suspend(), at_work("old", None), CANCELLED, None),
     ] {
         let desired = want(&spec);
         // Whatever else is to be done.
@@ -1360,10 +1208,6 @@ fn nothing_else_is_decided_while_helm_runs() {
         let invalid = Plan { requeue_at: at_work.until, ..Plan::default() };
         assert_eq!(plan_of(None, &observed, &config(), now()), invalid, "{what}, and the spec is invalid");
     }
-}
-
-fn entry(name: &str, uid: &str) -> Owned {
-    Owned { kind: "Secret".to_owned(), name: name.to_owned(), uid: uid.to_owned() }
 }
 
 /// A simulated cluster: the effect of steps, and where they may be interrupted.
@@ -1467,25 +1311,13 @@ impl Sim {
                 let object = self.observed.prerequisites.database.object.get_or_insert(made);
                 object.digest = Some(applied.digest.clone());
             }
-            Step::Adopt(_) | Step::BackUp(_) | Step::Repair(_) | Step::RollBack(_) | Step::DeleteStuckPod(_) => {
-                unreachable!("nothing was left, lost, stuck or deleted, and no backup is asked for")
-            }
-            Step::RetainDatabase(_) | Step::DeletePart { .. } => {
-                unreachable!("there is one database, and nothing beside it")
-            }
-            Step::Test => unreachable!("nothing is tested"),
-            Step::CreateBackup { .. } | Step::DeleteBackup { .. } | Step::CreateRepositoryPassword(_) => {
-                unreachable!("no archives are asked for")
-            }
-            Step::WithdrawBackup { .. } => unreachable!("no backup is asked for"),
-            Step::FetchChart => unreachable!("the chart is at hand"),
-            Step::CancelHelm => unreachable!("a helm run is one event"),
             Step::UnlockRelease { revision, .. } => {
                 let release = self.observed.release.as_mut().unwrap();
                 assert_eq!((release.revision, release.phase), (*revision, ReleasePhase::Pending));
                 release.phase = ReleasePhase::Failed;
             }
             Step::HelmUpgrade { revision, .. } => self.helm(*revision, helm),
+            other => unreachable!("{other:?}: nothing is left, lost, stuck or asked for beyond a database"),
         }
     }
 

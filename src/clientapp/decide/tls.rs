@@ -4,8 +4,8 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::{
     clientapp::{
-        hold::join_limited,
-        observed::{certificate::Certificate, release::ReleaseView, types::Observed},
+        hold::{NAMED, join_limited},
+        observed::{certificate::Certificate, repair_backoff::WATCH_LAG, types::Observed},
         spec::{desired::Desired, values::TlsSource},
     },
     crd::{
@@ -17,10 +17,6 @@ use crate::{
 
 /// How long cert-manager may take.
 const ISSUED_WITHIN: SignedDuration = SignedDuration::from_mins(5);
-/// How many names of a certificate are shown.
-const NAMED: usize = 3;
-/// Longer than a watch takes to show a status.
-const UNNAMED: SignedDuration = SignedDuration::from_secs(5);
 
 /// Returns the app's URL, as far as it is known what serves it.
 pub(crate) fn url(desired: &Desired, observed: &Observed, now: Timestamp) -> String {
@@ -50,7 +46,7 @@ pub(crate) fn verdict(desired: &Desired, observed: &Observed, now: Timestamp) ->
     Some(match &observed.prerequisites.certificate {
         None if issuer.is_some() => {
             let message = format!("cert-manager has not created Secret {name} with a certificate for {host}: {ask}");
-            let late = issued_by(desired, observed.release.as_ref()).is_some_and(|until| until <= now);
+            let late = issued_by(desired, observed).is_some_and(|until| until <= now);
             Verdict::no(if late { Reason::CertificateMissing } else { Reason::CertificatePending }, message)
         }
         None => Verdict::no(
@@ -90,23 +86,22 @@ pub(crate) fn serves(verdict: &Verdict) -> bool {
 }
 
 /// Returns when cert-manager should have issued it; `None`: helm has not created its Ingress yet.
-fn issued_by(desired: &Desired, release: Option<&ReleaseView>) -> Option<Timestamp> {
-    let written = release.filter(|release| release.is_deployed_as(&desired.target().digest))?.created_at?;
-    Some(written + ISSUED_WITHIN)
+fn issued_by(desired: &Desired, observed: &Observed) -> Option<Timestamp> {
+    Some(observed.deployed_as(desired)?.created_at? + ISSUED_WITHIN)
 }
 
 /// Returns when the verdict changes without a change of the Secret.
 pub(crate) fn requeue_at(desired: &Desired, observed: &Observed, now: Timestamp) -> Option<Timestamp> {
     let Some(TlsSource::Secret { name, issuer }) = &desired.tls else { return None };
     // A Secret that changed before the status named it has triggered no reconcile.
-    let unnamed = (observed.recorded.tls_secret_name.as_ref() != Some(name)).then(|| now + UNNAMED);
+    let unnamed = (observed.recorded.tls_secret_name.as_ref() != Some(name)).then(|| now + WATCH_LAG);
     let moments = match &observed.prerequisites.certificate {
         Some(Ok(certificate)) => {
             let Certificate { not_before, not_after, names: _ } = certificate.as_ref();
             vec![*not_before, certificate.expires_soon_from(), *not_after]
         }
         Some(Err(_)) => Vec::new(),
-        None => issuer.as_ref().and_then(|_| issued_by(desired, observed.release.as_ref())).into_iter().collect(),
+        None => issuer.as_ref().and_then(|_| issued_by(desired, observed)).into_iter().collect(),
     };
     moments.into_iter().filter(|moment| now < *moment).chain(unnamed).min()
 }

@@ -5,11 +5,11 @@
 
 use crate::{
     clientapp::{
-        hold::{Hold, join_limited},
+        hold::{Hold, NAMED, join_limited},
         observed::{
             inventory,
             types::Observed,
-            volumes::{NAMED, confirm, in_use},
+            volumes::{confirm, in_use},
         },
         spec::desired::Desired,
     },

@@ -137,7 +137,6 @@ fn redact(desired: &Desired, observed: &mut Observed) {
     }
 }
 
-/// Observes what depends on the spec.
 async fn with_spec(
     ctx: &Ctx,
     app: &App<'_>,

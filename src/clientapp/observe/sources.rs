@@ -139,19 +139,18 @@ pub(crate) async fn remember(ctx: &Ctx, app: &ClientApp, found: Secret) -> Resul
 /// Returns the certificate in an app's Secret; `None`: there is no such Secret. It is read once for each version; of its
 /// private key is seen only that there is one.
 pub(crate) async fn certificate(ctx: &Ctx, app: &Key, secret: &Key) -> Result<Option<certificate::Read>, Error> {
-    let seen = ctx.watches.secrets.get(secret);
-    if let Some(seen) = &seen
-        && let Some((version, known)) = ctx.memory.read(app, |app| app.certificate.clone())
-        && version == seen.resource_version
-    {
-        return Ok(Some(known));
-    }
-    let api: Api<Secret> = Api::namespaced(ctx.client.clone(), &secret.namespace);
-    let found = match seen {
-        Some(_) => api.get_opt(&secret.name).await,
-        None => Ok(None),
+    let found = match ctx.watches.secrets.get(secret) {
+        Some(seen) => {
+            let known = ctx.memory.read(app, |app| app.certificate.clone());
+            if let Some((_, known)) = known.filter(|(version, _)| *version == seen.resource_version) {
+                return Ok(Some(known));
+            }
+            let api: Api<Secret> = Api::namespaced(ctx.client.clone(), &secret.namespace);
+            let found = api.get_opt(&secret.name).await;
+            found.map_err(Error::api(format!("read the certificate in Secret {secret}")))?
+        }
+        None => None,
     };
-    let found = found.map_err(Error::api(format!("read the certificate in Secret {secret}")))?;
     let Some(Secret { metadata, data, .. }) = found else {
         ctx.memory.drop(app, |app| app.certificate = None);
         return Ok(None);

@@ -40,7 +40,6 @@ pub(crate) async fn object(ctx: &Ctx, key: &Key, kind: DataKind, name: &str) -> 
     Ok(found.map(|found| found.metadata))
 }
 
-/// Reads the volumes in a namespace.
 pub(crate) async fn claims(ctx: &Ctx, namespace: &str) -> Result<Vec<ObjectMeta>, Error> {
     let claims = deletion::api(&ctx.client, namespace, DataKind::Volume).list_metadata(&ListParams::default()).await;
     let claims = claims.map_err(Error::api(format!("list the volumes in {namespace}")))?.items;

@@ -10,9 +10,10 @@ use crate::{
     clientapp::{
         context::Ctx,
         helm_runs::HelmRun,
+        hold::NAMED,
         observed::{
             inventory,
-            pods::{self, NAMED_WORKLOADS, PodsView},
+            pods::{self, PodsView},
             release::ReleaseView,
             types::{Observed, Workload},
         },
@@ -83,7 +84,7 @@ pub(super) async fn with_reasons(ctx: &Ctx, desired: &Desired, observed: &mut Ob
         .filter(|look| now < look.until)
         .unwrap_or_else(|| pods::PodReasons { until: pods::next_check(since, now), reasons: BTreeMap::new() });
     let waiting = observed.objects.workloads.iter_mut().filter(|workload| workload.waiting.is_some());
-    for workload in waiting.take(NAMED_WORKLOADS) {
+    for workload in waiting.take(NAMED) {
         let Some(selector) = &workload.selector else { continue };
         // Each generation has its own pods.
         let template = (workload.uid.clone(), workload.generation);

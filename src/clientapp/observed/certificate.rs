@@ -24,7 +24,6 @@ const RENEWED_BEFORE: SignedDuration = SignedDuration::from_hours(7 * 24);
 /// A Secret's certificate, or the end of a sentence about why it cannot be read.
 pub(crate) type Read = Result<Arc<Certificate>, String>;
 
-/// The facts about a certificate that are kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Certificate {
     pub not_before: Timestamp,

@@ -61,7 +61,6 @@ pub(crate) fn unseen(
     inventory::own(inventory, &app.namespace).filter(is_unseen).cloned().collect()
 }
 
-/// Returns the kind of an object, if it is watched.
 pub(crate) fn watched(object: &ReleaseObject) -> Option<&'static str> {
     let (group, _) = object.group_version();
     WATCHED.into_iter().find(|watched| *watched == (group, &object.kind)).map(|(_, kind)| kind)
@@ -96,23 +95,20 @@ mod tests {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
     use super::*;
-    use crate::clientapp::fixtures::{now, release};
-
-    fn object(api_version: &str, kind: &str, name: &str) -> ReleaseObject {
-        let [api_version, kind, name] = [api_version, kind, name].map(str::to_owned);
-        ReleaseObject { api_version, kind, name, ..ReleaseObject::default() }
-    }
+    use crate::clientapp::fixtures::{now, object, release};
 
     #[test]
     fn objects_that_no_watch_shows() {
-        let far = ReleaseObject { namespace: Some("far".to_owned()), ..object("v1", "Service", "far") };
+        let far = ReleaseObject { namespace: Some("far".to_owned()), ..object("Service", "far") };
+        let api_version = "serving.knative.dev/v1".to_owned();
+        let of_others = ReleaseObject { api_version, ..object("Service", "of-others") };
         let objects = vec![
-            object("v1", "Service", "there"),
-            object("v1", "Service", "gone"),
-            object("apps/v1", "StatefulSet", "gone"),
-            object("v1", "PersistentVolumeClaim", "gone"),
-            object("batch/v1", "Job", "gone"),
-            object("serving.knative.dev/v1", "Service", "of-others"),
+            object("Service", "there"),
+            object("Service", "gone"),
+            object("StatefulSet", "gone"),
+            object("PersistentVolumeClaim", "gone"),
+            object("Job", "gone"),
+            of_others,
             far,
         ];
         let release = release("d");

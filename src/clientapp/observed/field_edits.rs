@@ -37,7 +37,6 @@ pub(crate) struct EditTracker {
     baseline: Managed,
     /// The last look.
     last_compared: Option<(Timestamp, Managed, Vec<DriftedObject>)>,
-    /// The fields that were ignored.
     ignored: Vec<DriftIgnore>,
 }
 
@@ -91,7 +90,6 @@ impl EditTracker {
         EditTracker { revision: inventory.secret.clone(), baseline, ..EditTracker::default() }
     }
 
-    /// Returns the same, with these ignored fields.
     pub(crate) fn with(self, ignored: &[DriftIgnore]) -> EditTracker {
         EditTracker { ignored: ignored.to_vec(), ..self }
     }
@@ -232,16 +230,13 @@ fn differ(one: &Value, other: &Value, path: &str, found: &mut Vec<String>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clientapp::{fixtures::now, observed::types::LiveState};
+    use crate::clientapp::{
+        fixtures::{self, now},
+        observed::types::LiveState,
+    };
 
     fn inventory() -> Inventory {
-        let object = |api_version: &str, kind: &str| ReleaseObject {
-            api_version: api_version.to_owned(),
-            kind: kind.to_owned(),
-            name: "acme".to_owned(),
-            ..ReleaseObject::default()
-        };
-        let objects = vec![object("apps/v1", "Deployment"), object("v1", "Service"), object("v1", "Secret")];
+        let objects = ["Deployment", "Service", "Secret"].map(|kind| fixtures::object(kind, "acme")).into();
         Inventory { secret: "one".to_owned(), objects, ..Inventory::default() }
     }
 
@@ -369,7 +364,7 @@ mod tests {
             "metadata": {"annotations": {"a/b": "2", "c": "d"}},
             "spec": {"memory": "1Gi", "default": true, "containers": containers},
         }));
-        let one = ReleaseObject { kind: "Deployment".to_owned(), name: "acme".to_owned(), ..ReleaseObject::default() };
+        let one = fixtures::object("Deployment", "acme");
         let resources = "/spec/containers/0/resources";
         for (what, ignored, expected) in [
             ("nothing", vec![], json!([])),

@@ -10,7 +10,6 @@ use crate::crd::{ArchivedFiles, BackupPart, BackupPhase};
 pub(crate) struct FilesView {
     /// True if the operator knows its own image.
     pub has_image: bool,
-    /// uid of the ClientApp.
     pub app_uid: String,
     /// True if the release has volumes; `None`: they are not known, or not all of them exist.
     pub has_volumes: Option<bool>,
@@ -20,7 +19,6 @@ pub(crate) struct FilesView {
     pub refused: Option<RefusedBackup>,
     /// uid of the Secret with the password of the repository.
     pub password: Option<String>,
-    /// The ClientAppBackups of the app.
     pub backups: Vec<AppBackup>,
 }
 
@@ -33,7 +31,6 @@ pub(crate) struct RefusedBackup {
     pub until: Timestamp,
 }
 
-/// A ClientAppBackup of the app.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct AppBackup {
     pub name: String,

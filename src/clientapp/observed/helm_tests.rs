@@ -4,14 +4,15 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::ListParams;
 
 use crate::{
-    clientapp::{error, helm_runs::TestRun, hold::join_limited},
+    clientapp::{
+        error,
+        helm_runs::TestRun,
+        hold::{NAMED, join_limited},
+    },
     crd::Tested,
     helm::storage::Tests,
     platform::error::{MINUTE, RetryPolicy, SECOND},
 };
-
-/// How many tests are named; the rest are counted.
-const NAMED: usize = 3;
 
 /// Selects the pods of a test.
 pub(crate) fn pods_of(kind: &str, name: &str) -> ListParams {

@@ -32,3 +32,42 @@ pub(crate) fn digest_changed(installed: Option<&InstalledChart>, chart: &CachedC
         )
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        clientapp::{
+            fixtures::{attempt, chart, release},
+            observed::release::ReleasePhase,
+        },
+        crd::Attempt,
+    };
+
+    #[test]
+    fn the_installed_chart_survives_changes_of_the_release() {
+        let last_attempt = Attempt { chart: Some(chart("5.5.3", None)), ..attempt("d") };
+        let recorded = ClientAppStatus {
+            installed: Some(chart("5.5.2", None)),
+            last_attempt: Some(last_attempt),
+            ..ClientAppStatus::default()
+        };
+        let version = |release: Option<&ReleaseView>, recorded: &ClientAppStatus| {
+            installed_now(release, recorded).map(|chart| chart.version).unwrap()
+        };
+        for (release, expected) in [
+            // The status after the run was never written: the intent and Helm's storage are enough.
+            (Some(release("d")), "5.5.3"),
+            (Some(ReleaseView { phase: ReleasePhase::Failed, ..release("d") }), "5.5.2"),
+            (Some(ReleaseView { managed_digest: None, ..release("d") }), "5.5.2"),
+            (Some(release("other")), "5.5.2"),
+            (None, "5.5.2"),
+        ] {
+            assert_eq!(version(release.as_ref(), &recorded), expected, "{release:?}");
+        }
+        // As an earlier version of the operator left it.
+        let [chart, chart_version, chart_digest] = ["nextcloud", "5.5.1", "sha"].map(|word| Some(word.to_owned()));
+        let before = Release { chart, chart_version, chart_digest, ..Release::default() };
+        assert_eq!(version(None, &ClientAppStatus { release: Some(before), ..ClientAppStatus::default() }), "5.5.1");
+    }
+}

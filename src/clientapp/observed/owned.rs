@@ -119,7 +119,6 @@ pub(crate) fn has_claim(app: &ClientApp, claim: &str) -> bool {
         || uid(&status.owned, DataKind::Volume, claim).is_some()
 }
 
-/// Returns the recorded uid of an object.
 pub(crate) fn uid<'a>(owned: &'a [Owned], kind: DataKind, name: &str) -> Option<&'a str> {
     owned.iter().find(|entry| entry.kind == kind.as_str() && entry.name == name).map(|entry| entry.uid.as_str())
 }
@@ -171,9 +170,9 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::{
-        clientapp::{fixtures, spec::database},
-        crd::ReleaseObject,
+    use crate::clientapp::{
+        fixtures::{self, object, owned, stateful_set},
+        spec::database,
     };
 
     fn meta(value: Value) -> ObjectMeta {
@@ -221,11 +220,9 @@ mod tests {
 
     #[test]
     fn owned_objects_are_recorded() {
-        let object =
-            |kind: &str, name: &str| ReleaseObject { kind: kind.into(), name: name.into(), ..Default::default() };
-        let set = ReleaseObject { claim_templates: vec!["data".into()], ..object("StatefulSet", "acme-redis") };
-        let inventory =
-            Inventory { objects: vec![object("PersistentVolumeClaim", "acme-files"), set], ..Default::default() };
+        let set = stateful_set("acme-redis", "data");
+        let objects = vec![object("PersistentVolumeClaim", "acme-files"), set];
+        let inventory = Inventory { objects, ..Inventory::default() };
         let claims = [
             claim(json!({})),
             claim(json!({"name": "data-acme-redis-0", "uid": "3", "annotations": null})),
@@ -260,12 +257,8 @@ mod tests {
         let nothing = OwnershipEvidence { app: &app, inventory: None, claims: &[], made: Vec::new(), named: &[] };
         assert_eq!(merge_owned(&record, &nothing), record);
         // An object that was just created counts before a cache shows it, but does not replace another entry.
-        let made = [("acme-admin-secret", "10"), ("acme-redis-secret", "11")].map(|(name, uid)| Owned {
-            kind: "Secret".to_owned(),
-            name: name.to_owned(),
-            uid: uid.to_owned(),
-        });
-        let just_made = OwnershipEvidence { app: &app, inventory: None, claims: &[], made: made.to_vec(), named: &[] };
+        let made = vec![owned("Secret", "acme-admin-secret", "10"), owned("Secret", "acme-redis-secret", "11")];
+        let just_made = OwnershipEvidence { app: &app, inventory: None, claims: &[], made, named: &[] };
         assert_eq!(uids(&merge_owned(&record, &just_made)), ["2", "3", "8", "11"]);
         let named = [(DataKind::Secret, secret("9", "1"))];
         assert_eq!(uids(&merge_owned(&record, &OwnershipEvidence { named: &named, ..nothing })), ["2", "3", "9"]);
@@ -308,9 +301,7 @@ mod tests {
 
     #[test]
     fn claims_of_an_app() {
-        let object =
-            |kind: &str, name: &str| ReleaseObject { kind: kind.into(), name: name.into(), ..Default::default() };
-        let set = ReleaseObject { claim_templates: vec!["data".into()], ..object("StatefulSet", "acme-redis") };
+        let set = stateful_set("acme-redis", "data");
         let objects = vec![object("PersistentVolumeClaim", "acme-files"), object("Service", "acme"), set];
         let left = ObjectMeta { name: Some("left".to_owned()), ..ObjectMeta::default() };
         let mut app = fixtures::app(&json!({"chartVersion": "1.2.3"}));

@@ -51,9 +51,6 @@ impl PodsView {
     }
 }
 
-/// How many workloads that are not ready are named; the rest are counted.
-pub(crate) const NAMED_WORKLOADS: usize = 3;
-
 /// Since when the workloads are not ready, according to the recorded status.
 pub(crate) fn not_ready_since(recorded: &ClientAppStatus) -> Option<Timestamp> {
     let condition = find(&recorded.conditions, kind::WORKLOADS_READY)?;

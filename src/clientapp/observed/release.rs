@@ -7,7 +7,6 @@ use jiff::Timestamp;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ReleaseView {
     pub revision: i64,
-    /// Name of the storage Secret.
     pub secret: String,
     pub secret_uid: String,
     pub phase: ReleasePhase,

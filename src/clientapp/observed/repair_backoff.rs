@@ -18,7 +18,6 @@ const RETRY: RetryPolicy = RetryPolicy::Doubling(Duration::from_secs(5), SELDOM.
 /// After this long without a repair, the next one counts as the first.
 const FORGOTTEN: SignedDuration = SignedDuration::from_mins(15);
 
-/// Recent repairs of an app.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Repairs {
     /// Until then a watch may not yet show what helm created.
@@ -34,7 +33,6 @@ pub(crate) struct Repaired {
     pub times: u32,
     /// It is not tried again before this time.
     pub not_before: Timestamp,
-    /// Says why it could not be recreated.
     pub refused: Option<Refused>,
 }
 
@@ -52,7 +50,6 @@ impl Repairs {
         Repairs { shown: Some(at + WATCH_LAG), ..self }
     }
 
-    /// Records a try now.
     pub(crate) fn tried(&mut self, object: &ReleaseObject, refused: Option<Refused>, now: Timestamp) {
         self.objects.retain(|_, repaired| now < repaired.not_before + FORGOTTEN);
         let times = self.of(object).map_or(0, |repaired| repaired.times) + 1;
@@ -60,7 +57,6 @@ impl Repairs {
         self.objects.insert(kind_and_name(object), Repaired { times, not_before: now + pause, refused });
     }
 
-    /// Returns the last tries for this object.
     pub(crate) fn of(&self, object: &ReleaseObject) -> Option<&Repaired> {
         self.objects.get(&kind_and_name(object))
     }

@@ -19,6 +19,7 @@ use crate::{
         spec::{
             database::{BackupProgress, BackupWords, DatabaseObject, PartUse, SeenBackup, SeenPart},
             deployer::Deployer,
+            desired::Desired,
         },
     },
     crd::{
@@ -43,7 +44,6 @@ pub(crate) struct Observed {
     pub objects: ObservedObjects,
     /// Observed only with a valid spec, and while helm does not work on the release.
     pub prerequisites: Prerequisites,
-    /// The archives of the app's files.
     pub files: FilesView,
     /// The objects that hold data or give access to it, and are owned by this app.
     pub owned: Vec<Owned>,
@@ -55,7 +55,6 @@ pub(crate) struct Observed {
     pub recorded: ClientAppStatus,
 }
 
-/// helm's work for the app.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ObservedRun {
     pub state: HelmRun,
@@ -65,11 +64,9 @@ pub(crate) struct ObservedRun {
     pub is_in_cache: bool,
     /// Set if a helm run started now gets a slot; otherwise it waits in the queue.
     pub has_slot: bool,
-    /// The same for tests.
     pub has_test_slot: bool,
 }
 
-/// The objects of the release.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ObservedObjects {
     /// Their list; `None`: there is no release, or it cannot be read.
@@ -96,7 +93,6 @@ pub(crate) struct Prerequisites {
     /// The certificate of the hostname; `None`: none is asked for, or its Secret does not exist.
     pub certificate: Option<certificate::Read>,
     pub admin_secret: SecretView,
-    /// The generated Secret with the Redis password.
     pub redis_secret: SecretView,
     pub database: DatabaseView,
     /// The deployer's objects in the namespace, if the spec names no other account.
@@ -112,6 +108,11 @@ pub(crate) struct Prerequisites {
 }
 
 impl Observed {
+    /// Returns the newest revision if it is deployed as the spec asks, or as the revision that the app was rolled back to.
+    pub(crate) fn deployed_as(&self, desired: &Desired) -> Option<&ReleaseView> {
+        self.release.as_ref().filter(|release| release.is_deployed_as(&desired.target().digest))
+    }
+
     /// Returns the last tests of the newest revision.
     pub(crate) fn tested(&self) -> Option<&Tested> {
         let release = self.release.as_ref()?;
@@ -129,13 +130,11 @@ impl Observed {
         is_settled || self.run.busy.is_some()
     }
 
-    /// Returns true if all workloads of the release are ready.
     pub(crate) fn workloads_are_ready(&self) -> bool {
         self.objects.workloads.iter().all(|workload| workload.waiting.is_none())
     }
 }
 
-/// A dependency that is not Ready.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct UnreadyDependency {
     /// DataKind, name, and why.
@@ -225,16 +224,13 @@ pub(crate) struct DatabaseView {
 pub(crate) struct FormerDatabase {
     pub(crate) name: String,
     pub(crate) uid: String,
-    /// It is labelled as retained.
     pub(crate) is_retained: bool,
 }
 
-/// An object beside a database.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct PartView {
     pub(crate) kind: &'static str,
     pub(crate) name: String,
-    /// Says what the spec needs it for.
     pub(crate) part_use: PartUse,
     /// Its deletion loses nothing.
     pub(crate) is_recreatable: bool,
@@ -258,7 +254,6 @@ pub(crate) struct DatabasePods {
 /// The backups that a database's operator makes by schedule.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct ScheduledBackups {
-    /// Names them.
     pub(crate) words: Option<BackupWords>,
     /// Empty: it makes none, or the database reports itself whether they are made.
     pub(crate) schedules: Vec<String>,
@@ -337,7 +332,6 @@ pub(crate) struct DriftedObject {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum LiveState {
     Absent,
-    /// It is being deleted.
     Deleting,
     /// It lacks some of Helm's marks.
     Unmarked,

@@ -8,15 +8,15 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::inventory;
 use crate::{
-    clientapp::{hold::join_limited, spec::desired::Desired},
+    clientapp::{
+        hold::{NAMED, join_limited},
+        spec::desired::Desired,
+    },
     crd::{Inventory, Owned, annotation},
     deletion::permit::DataKind,
     helm::{gateway::record::KeptSize, storage::Stored},
     platform::key::Key,
 };
-
-/// How many volumes are named; the rest are counted.
-pub(crate) const NAMED: usize = 3;
 
 /// Returns true if a claim is one of Redis'. That is a cache: without its volume, it begins with an empty one. The StatefulSets
 /// of a release begin with its name, so no app can be named in a way that makes its own files look like a cache.
@@ -121,24 +121,13 @@ pub(in crate::clientapp) mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::{
-        clientapp::{
-            fixtures::{settled, want},
-            observed::types::{Observed, ObservedObjects},
-        },
-        crd::ReleaseObject,
+    use crate::clientapp::{
+        fixtures::{self, object, settled, stateful_set, want},
+        observed::types::{Observed, ObservedObjects},
     };
 
-    fn object(kind: &str, name: &str) -> ReleaseObject {
-        ReleaseObject { kind: kind.to_owned(), name: name.to_owned(), ..ReleaseObject::default() }
-    }
-
-    fn set(name: &str, template: &str) -> ReleaseObject {
-        ReleaseObject { claim_templates: vec![template.to_owned()], ..object("StatefulSet", name) }
-    }
-
     pub(in crate::clientapp) fn owned(name: &str, uid: &str) -> Owned {
-        Owned { kind: DataKind::Volume.as_str().to_owned(), name: name.to_owned(), uid: uid.to_owned() }
+        fixtures::owned(DataKind::Volume.as_str(), name, uid)
     }
 
     pub(in crate::clientapp) fn claim(name: &str, uid: &str, more: Value) -> std::sync::Arc<ObjectMeta> {
@@ -151,8 +140,8 @@ pub(in crate::clientapp) mod tests {
     pub(in crate::clientapp) fn observed(desired: &Desired) -> Observed {
         let objects = vec![
             object("PersistentVolumeClaim", "acme-files"),
-            set("acme-mariadb", "data"),
-            set("acme-redis-master", "redis-data"),
+            stateful_set("acme-mariadb", "data"),
+            stateful_set("acme-redis-master", "redis-data"),
         ];
         let inventory = Inventory { objects, ..Inventory::default() };
         let owned = vec![

@@ -78,7 +78,6 @@ fn digests(Salt(salt): &Salt, secret: &Key, found: Secret) -> Contents {
     Arc::new(digests.collect())
 }
 
-/// Returns the digest of these keys.
 pub(crate) fn of_keys(contents: &Contents, keys: &[String]) -> String {
     let values: Vec<_> = keys.iter().map(|key| contents.get(key).map_or("", String::as_str)).collect();
     names::digest(&values)

@@ -21,7 +21,6 @@ use crate::crd::{DEPLOYER, label};
 /// By then every API server applies a new RoleBinding.
 pub(crate) const RIGHTS_SETTLE: SignedDuration = SignedDuration::from_secs(5);
 
-/// One of its two objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DeployerPart {
     ServiceAccount,

@@ -21,9 +21,10 @@ use crate::{
     },
     config::Config,
     crd::{
-        AppTls, Approval, ClientApp, ClientAppSpec, Credentials, DEFAULT_CHART_VERSION, DeletionPolicy, Dependency,
-        Drift, DriftIgnore, JobSettings, MAX_NAME, NAME_TOO_LONG, OnFailure, ProfilePersistence, ProfileSpec, Reason,
-        RolledBack, Test, Upgrade, ValuesDigest, annotation, duration, quantity,
+        AppTls, Approval, Attempt, ClientApp, ClientAppSpec, ClientAppStatus, Credentials, DEFAULT_CHART_VERSION,
+        DeletionPolicy, Dependency, Drift, DriftIgnore, JobSettings, MAX_NAME, NAME_TOO_LONG, OnFailure,
+        ProfilePersistence, ProfileSpec, Reason, RolledBack, Test, Upgrade, ValuesDigest, annotation, duration,
+        quantity,
     },
     helm::{Redactor, values::Values},
     platform::{
@@ -32,46 +33,34 @@ use crate::{
     },
 };
 
-/// Longest name of a Helm release.
 const MAX_RELEASE_NAME: usize = 53;
 /// Size of the files' volume if neither spec nor Profile sets it.
 const DEFAULT_SIZE: &str = "8Gi";
 
 /// A stored Profile, or one sentence on why it does not decode.
-pub type StoredProfile = Result<ProfileSpec, String>;
+pub(crate) type StoredProfile = Result<ProfileSpec, String>;
 
-/// The desired state of one `ClientApp`.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Desired {
-    /// The ClientApp.
+pub(crate) struct Desired {
     pub key: Key,
-    /// `spec.hostname`.
     pub hostname: String,
     /// Where the certificate of the hostname comes from; `None`: the operator configures no TLS.
     pub tls: Option<TlsSource>,
-    /// `spec.suspend`.
     pub suspend: bool,
     /// The ServiceAccount whose rights helm has.
     pub account: AccountName,
-    /// The Secrets with the app's credentials.
     pub secrets: DesiredSecrets,
-    /// The database; `None`: no database.
     pub(crate) database: Option<DesiredDatabase>,
     /// The target of the release: the spec, or an earlier revision.
     pub intent: Intent,
-    /// The chart's values.
     pub values: DesiredValues,
-    /// The conditions of a helm run, and what follows from its failure.
     pub upgrade: DesiredUpgrade,
-    /// The treatment of objects of the release that other clients change.
     pub drift: DesiredDrift,
-    /// The treatment of data.
     pub data: DesiredData,
 }
 
-/// The Secrets with the app's credentials.
 #[derive(Clone, Debug, PartialEq)]
-pub struct DesiredSecrets {
+pub(crate) struct DesiredSecrets {
     /// The administrator's, and whether the operator generates it.
     pub admin: SecretSource,
     /// The keys that the chart reads of it in addition to name and password.
@@ -84,7 +73,7 @@ pub struct DesiredSecrets {
 
 /// The chart's values, as the spec asks for them.
 #[derive(Clone, Debug, PartialEq)]
-pub struct DesiredValues {
+pub(crate) struct DesiredValues {
     /// The complete document, all layers merged.
     pub merged: Values,
     /// `spec.valuesFrom`, with a digest of each source's content.
@@ -99,17 +88,14 @@ pub struct DesiredValues {
 
 /// The treatment of objects of the release that other clients change.
 #[derive(Clone, Debug, PartialEq)]
-pub struct DesiredDrift {
-    /// `spec.drift`.
+pub(crate) struct DesiredDrift {
     pub policy: Drift,
     /// The fields that other clients may edit.
     pub ignore: Vec<DriftIgnore>,
 }
 
-/// The treatment of data.
 #[derive(Clone, Debug, PartialEq)]
-pub struct DesiredData {
-    /// `spec.deletionPolicy`.
+pub(crate) struct DesiredData {
     pub deletion_policy: DeletionPolicy,
     /// `spec.postgres.adopt`: take over the data that an earlier ClientApp of this name left.
     pub adopt: bool,
@@ -121,7 +107,7 @@ pub struct DesiredData {
 
 /// Names what is installed, without its values.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ReleaseTarget {
+pub(crate) struct ReleaseTarget {
     /// The only version that helm may install.
     pub chart_version: Version,
     /// Digest of chart version, values and flags: equal digests are not installed twice.
@@ -130,21 +116,18 @@ pub struct ReleaseTarget {
 
 /// Says what a release is reconciled to.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Intent {
-    /// The spec.
+pub(crate) enum Intent {
     Spec(ReleaseTarget),
     /// A revision that was Ready before one failed; helm gets its values from Helm's storage.
     RolledBack {
-        /// That revision.
         to: ReleaseTarget,
-        /// The record of the rollback in the status.
         record: RolledBack,
     },
 }
 
 /// Who provides a Secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SecretSource {
+pub(crate) enum SecretSource {
     /// The operator, under this name.
     Generated(String),
     /// The user, under this name.
@@ -152,9 +135,7 @@ pub enum SecretSource {
 }
 
 impl SecretSource {
-    /// Returns the Secret's name.
-    #[must_use]
-    pub fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         match self {
             SecretSource::Generated(name) | SecretSource::Given(name) => name,
         }
@@ -163,10 +144,9 @@ impl SecretSource {
 
 /// The conditions of a helm run, and what follows from its failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DesiredUpgrade {
+pub(crate) struct DesiredUpgrade {
     /// Says whether helm runs at once, or what a user has approved.
     pub approval: Approval,
-    /// `spec.approved`.
     pub approved: Option<String>,
     /// The objects that have to be Ready before.
     pub depends_on: Vec<Dependency>,
@@ -188,20 +168,22 @@ pub struct DesiredUpgrade {
 
 impl Desired {
     /// Returns what is installed: of the spec, or of the revision that the release was rolled back to.
-    #[must_use]
-    pub fn target(&self) -> &ReleaseTarget {
+    pub(crate) fn target(&self) -> &ReleaseTarget {
         match &self.intent {
             Intent::Spec(target) | Intent::RolledBack { to: target, .. } => target,
         }
     }
 
-    /// Returns the record of the rollback that is in effect.
-    #[must_use]
-    pub fn rolled_back(&self) -> Option<&RolledBack> {
+    pub(crate) fn rolled_back(&self) -> Option<&RolledBack> {
         match &self.intent {
             Intent::Spec(_) => None,
             Intent::RolledBack { record, .. } => Some(record),
         }
+    }
+
+    /// Returns the attempt on record to install this target.
+    pub(crate) fn attempt<'a>(&self, recorded: &'a ClientAppStatus) -> Option<&'a Attempt> {
+        recorded.last_attempt.as_ref().filter(|attempt| attempt.digest == self.target().digest)
     }
 
     /// Returns the database object, if one is created for the app.
@@ -466,7 +448,6 @@ fn known<'a>(credentials: &[Credentials], secrets: impl IntoIterator<Item = &'a 
     Ok(digest(&secrets.into_iter().map(digest_of).collect::<Result<Vec<_>, _>>()?))
 }
 
-/// The values of the user.
 struct UserValues {
     /// `spec.valuesFrom` and `spec.values`, merged.
     merged: Value,
@@ -525,7 +506,6 @@ struct ProfileLayer {
     persistence: ProfilePersistence,
     /// True if pods of other namespaces can reach the namespaces created with it.
     open: bool,
-    /// Settings of the Jobs that back up and restore.
     jobs: Option<JobSettings>,
 }
 
@@ -642,7 +622,7 @@ fn chart_version(version: &str) -> Result<Version, InvalidSpec> {
 }
 
 /// Returns the ServiceAccount whose rights helm has. Not part of the digest: the account does not change what is installed.
-pub fn account(spec: &ClientAppSpec) -> Result<AccountName, InvalidSpec> {
+pub(crate) fn account(spec: &ClientAppSpec) -> Result<AccountName, InvalidSpec> {
     let Some(name) = &spec.service_account_name else { return Ok(AccountName::default()) };
     AccountName::parse(name).ok_or_else(|| {
         invalid(
@@ -692,7 +672,7 @@ fn test(Test { enabled, timeout }: &Test) -> Result<Option<SignedDuration>, Inva
 ///
 /// # Errors
 /// It is not a duration, or it is shorter than the clocks of two machines may differ.
-pub fn foreign_lock_timeout(app: &ClientApp) -> Result<Option<SignedDuration>, InvalidSpec> {
+pub(crate) fn foreign_lock_timeout(app: &ClientApp) -> Result<Option<SignedDuration>, InvalidSpec> {
     let Some(text) = &app.spec.upgrade.foreign_lock_timeout else { return Ok(None) };
     let problem = "must be a duration such as 30m or 2h, at least 5m and at most 720h";
     let parsed = duration::parse(text, SHORTEST_LOCK..=LONGEST_LOCK);

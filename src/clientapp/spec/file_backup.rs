@@ -13,7 +13,6 @@ use crate::{
 pub(crate) struct DesiredFiles {
     /// `None`: archives are made on request only.
     pub schedule: Option<String>,
-    /// Where the archives go.
     pub bucket: Bucket,
     /// The operator generates the password of the repository.
     pub generate_password: bool,

@@ -3,9 +3,9 @@
 pub(crate) mod credentials;
 pub(crate) mod database;
 pub(crate) mod deployer;
-pub mod desired;
+pub(crate) mod desired;
 pub(crate) mod file_backup;
 pub(crate) mod names;
-pub mod secrets;
-pub mod values;
+pub(crate) mod secrets;
+pub(crate) mod values;
 pub(crate) mod values_from;

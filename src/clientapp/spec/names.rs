@@ -17,18 +17,14 @@ const DATABASE_SUFFIX: &str = "-pg";
 
 /// The label with which Helm marks the objects of a release, next to two annotations (helm.sh/helm/v4/pkg/action/validate.go).
 pub(crate) const MANAGED_BY: (&str, &str) = (label::MANAGED_BY, "Helm");
-/// The annotation with the release's name.
 pub(crate) const RELEASE_NAME: &str = "meta.helm.sh/release-name";
-/// The annotation with the release's namespace.
 pub(crate) const RELEASE_NAMESPACE: &str = "meta.helm.sh/release-namespace";
 
 impl Key {
-    /// Returns the generated Secret with the administrator's credentials.
     pub(crate) fn admin_secret(&self) -> String {
         format!("{}-admin-secret", self.name)
     }
 
-    /// Returns the generated Secret with the Redis password.
     pub(crate) fn redis_secret(&self) -> String {
         format!("{}-redis-secret", self.name)
     }

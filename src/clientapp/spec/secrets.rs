@@ -10,24 +10,20 @@ use crate::{
     platform::{key::Key, password::password},
 };
 
-/// Key of the administrator's name in the admin Secret.
-pub const ADMIN_USERNAME: &str = "nextcloud-username";
-/// Key of the administrator's password in the admin Secret.
-pub const ADMIN_PASSWORD: &str = "nextcloud-password";
+pub(crate) const ADMIN_USERNAME: &str = "nextcloud-username";
+pub(crate) const ADMIN_PASSWORD: &str = "nextcloud-password";
 /// Keys that the chart reads of the admin Secret with `nextcloud.mail`. A mail server without authentication needs the last two
 /// as well, without a value.
-pub const SMTP: [&str; 3] = ["smtp-host", "smtp-username", "smtp-password"];
+pub(crate) const SMTP: [&str; 3] = ["smtp-host", "smtp-username", "smtp-password"];
 /// Key that the chart reads of the admin Secret with `metrics.token`.
-pub const METRICS_TOKEN: &str = "nextcloud-token";
-/// Key of the password in the Redis Secret.
-pub const REDIS_PASSWORD: &str = "redis-password";
+pub(crate) const METRICS_TOKEN: &str = "nextcloud-token";
+pub(crate) const REDIS_PASSWORD: &str = "redis-password";
 /// The generated administrator's name.
 const ADMIN_NAME: &str = "admin";
 
 /// Returns the Secret with the generated administrator credentials. It has no ownerReference, so that the garbage collector
 /// does not delete it: the app's data know no other credentials.
-#[must_use]
-pub fn admin(key: &Key, uid: &str) -> Secret {
+pub(crate) fn admin(key: &Key, uid: &str) -> Secret {
     let data = BTreeMap::from([
         (ADMIN_USERNAME.to_owned(), ByteString(ADMIN_NAME.into())),
         (ADMIN_PASSWORD.to_owned(), password()),
@@ -38,8 +34,7 @@ pub fn admin(key: &Key, uid: &str) -> Secret {
 /// Returns the Secret with the generated Redis password. No data depend on this password alone, so the Secret has an
 /// ownerReference, which shows at a deletion whether `--cascade=orphan` was used. Therefore every app has this Secret, with
 /// Redis or without.
-#[must_use]
-pub fn redis(key: &Key, owner: OwnerReference) -> Secret {
+pub(crate) fn redis(key: &Key, owner: OwnerReference) -> Secret {
     let data = BTreeMap::from([(REDIS_PASSWORD.to_owned(), password())]);
     let mut secret = secret(key, key.redis_secret(), &owner.uid, data);
     secret.metadata.owner_references = Some(vec![owner]);

@@ -7,7 +7,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
 
-pub use crate::helm::values::document;
 use crate::{
     crd::{CertificateIssuer, IssuerKind, ProfileDefaults, ProfileResources, annotation},
     helm::{
@@ -23,28 +22,20 @@ const MAX_DEPTH: usize = 32;
 /// most 1 MiB.
 pub(crate) const MAX_BYTES: usize = 256 * 1024;
 
-/// The inputs of the computed keys.
 #[derive(Clone, Debug)]
-pub struct Inputs<'a> {
-    /// Name of the release.
+pub(crate) struct Inputs<'a> {
     pub name: &'a str,
-    /// `spec.hostname`.
     pub hostname: &'a str,
-    /// Secret with the administrator's credentials.
     pub admin_secret: &'a str,
-    /// `spec.ingressClassName`.
     pub ingress_class: Option<&'a str>,
     /// Where the certificate of the hostname comes from; `None`: the operator configures no TLS.
     pub tls: Option<&'a TlsSource>,
-    /// Secret with the Redis password; `None`: no Redis.
     pub redis_secret: Option<&'a str>,
-    /// The database; `None`: no database.
     pub database: Option<&'a DatabaseAddress>,
     /// Size and StorageClass of the files' volume; `None`: no volume.
     pub persistence: Option<(&'a str, &'a str)>,
     /// Image in place of the chart's own.
     pub image: Option<Image>,
-    /// `spec.replicas`.
     pub replicas: Option<i32>,
     /// The domains that the app trusts; none: as the chart has it.
     pub trusted_domains: &'a [Value],
@@ -52,16 +43,14 @@ pub struct Inputs<'a> {
     pub mail: Option<&'a [Value]>,
     /// Digest of all credentials that the app reads; `None`: they are not known.
     pub credentials: Option<&'a str>,
-    /// Digest of the Redis password.
     pub redis_credentials: Option<&'a str>,
 }
 
 /// Where the certificate of the hostname comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum TlsSource {
+pub(crate) enum TlsSource {
     /// A Secret of the namespace, which the Ingress names.
     Secret {
-        /// Its name.
         name: String,
         /// The issuer with which cert-manager fills it; `None`: the user does.
         issuer: Option<CertificateIssuer>,
@@ -78,26 +67,22 @@ fn issuer_annotation(kind: IssuerKind) -> &'static str {
     }
 }
 
-/// How the app reaches its database.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DatabaseAddress {
+pub(crate) struct DatabaseAddress {
     /// The server: a DNS name or an address, followed by `:port` if the port is not 5432.
     pub host: From,
-    /// The name of the database.
     pub name: From,
     /// Its user, if known without the Secret.
     pub user: Option<String>,
     /// Secret with user and password.
     pub secret: String,
-    /// Key of the user's name in it.
     pub user_key: String,
-    /// Key of the password in it.
     pub password_key: String,
 }
 
 /// Where a part of a database's address comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum From {
+pub(crate) enum From {
     /// This value.
     Value(String),
     /// The value under this key of the Secret.
@@ -106,8 +91,7 @@ pub enum From {
 
 impl DatabaseAddress {
     /// Returns the keys of the Secret that the app reads.
-    #[must_use]
-    pub fn keys(&self) -> Vec<&str> {
+    pub(crate) fn keys(&self) -> Vec<&str> {
         let DatabaseAddress { host, name, user: _, secret: _, user_key, password_key } = self;
         let address = [host, name].into_iter().filter_map(|from| match from {
             From::Value(_) => None,
@@ -120,7 +104,7 @@ impl DatabaseAddress {
 /// An image as charts need it that join two parts with `:`; [`Chart::values`](crate::helm::Chart::values) makes three of them for
 /// those that have its registry apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Image {
+pub(crate) struct Image {
     /// Everything before the last `:`.
     pub repository: String,
     /// Tag, or the hexadecimal part of a digest.
@@ -130,8 +114,7 @@ pub struct Image {
 impl Image {
     /// Splits `repository:tag`, `repository@sha256:digest`, or both together. The chart joins both parts with `:`, so the digest's
     /// algorithm stays with the repository.
-    #[must_use]
-    pub fn parse(image: &str) -> Option<Image> {
+    pub(crate) fn parse(image: &str) -> Option<Image> {
         let (named, digest) = image.split_once('@').map_or((image, None), |(named, digest)| (named, Some(digest)));
         // A colon before a slash is that of a port.
         let (name, tag) = match named.rsplit_once(':') {
@@ -174,9 +157,7 @@ fn is_digest(text: &str) -> bool {
     text.strip_prefix("sha256:").is_some_and(|hex| hex.len() == 64 && hex.bytes().all(is_hex))
 }
 
-/// Returns the keys that the operator computes.
-#[must_use]
-pub fn computed(inputs: &Inputs<'_>) -> Value {
+pub(crate) fn computed(inputs: &Inputs<'_>) -> Value {
     let Inputs {
         name,
         hostname,
@@ -362,12 +343,9 @@ const RESERVED_WITH_ISSUER: &[(&str, &str)] = &[
 
 /// The parts of the spec that decide which keys are reserved.
 #[derive(Clone, Copy, Debug)]
-pub struct Reserved<'a> {
-    /// True if the operator provides the database.
+pub(crate) struct Reserved<'a> {
     pub with_database: bool,
-    /// True if the spec names an image.
     pub with_image: bool,
-    /// Where the certificate of the hostname comes from.
     pub tls: Option<&'a TlsSource>,
 }
 
@@ -400,7 +378,7 @@ const OF_OTHERS: &[&str] = &["fullnameOverride", "namespaceOverride", "existingC
 ///
 /// # Errors
 /// One sentence, which begins with the key.
-pub fn check_user_values(values: &Map<String, Value>, reserved: Reserved<'_>) -> Result<(), String> {
+pub(crate) fn check_user_values(values: &Map<String, Value>, reserved: Reserved<'_>) -> Result<(), String> {
     if depth(values) > MAX_DEPTH {
         return Err(format!("values nest deeper than {MAX_DEPTH} levels"));
     }
@@ -442,8 +420,7 @@ pub fn check_user_values(values: &Map<String, Value>, reserved: Reserved<'_>) ->
 
 /// Returns the domains that the app is to trust, if the values name any: without the hostname it would serve nobody, and
 /// without its Service's name no metrics.
-#[must_use]
-pub fn trusted_domains(values: &Value, key: &Key, chart: &str, hostname: &str) -> Vec<Value> {
+pub(crate) fn trusted_domains(values: &Value, key: &Key, chart: &str, hostname: &str) -> Vec<Value> {
     let named = entries(values.pointer("/nextcloud/trustedDomains"));
     if named.is_empty() {
         return Vec::new();
@@ -464,7 +441,7 @@ pub fn trusted_domains(values: &Value, key: &Key, chart: &str, hostname: &str) -
 ///
 /// # Errors
 /// One sentence, if the sender's address is incomplete.
-pub fn mail(values: &Value) -> Result<Option<Vec<Value>>, String> {
+pub(crate) fn mail(values: &Value) -> Result<Option<Vec<Value>>, String> {
     let mail = &values["nextcloud"]["mail"];
     let text = |value: &Value| match value {
         Value::String(text) => Some(text.clone()).filter(|text| !text.is_empty()),
@@ -494,8 +471,7 @@ pub fn mail(values: &Value) -> Result<Option<Vec<Value>>, String> {
 }
 
 /// Returns the keys that the chart reads of the administrator's Secret in addition to name and password.
-#[must_use]
-pub fn more_admin_keys(values: &Value) -> Vec<&'static str> {
+pub(crate) fn more_admin_keys(values: &Value) -> Vec<&'static str> {
     let mut keys = Vec::new();
     if is_true(&values["nextcloud"]["mail"]["enabled"]) {
         keys.extend(super::secrets::SMTP);
@@ -522,7 +498,7 @@ fn is_true(value: &Value) -> bool {
 ///
 /// # Errors
 /// One sentence.
-pub fn check_registry(image: &Image, values: &Value) -> Result<(), String> {
+pub(crate) fn check_registry(image: &Image, values: &Value) -> Result<(), String> {
     let (registry, _) = registry_of(&image.repository);
     match values.pointer("/global/image/registry").and_then(Value::as_str) {
         Some(global) if ![registry.as_str(), MASK, ""].contains(&global) => Err(format!(
@@ -551,7 +527,7 @@ fn of_others(values: &Map<String, Value>) -> Option<String> {
 ///
 /// # Errors
 /// One sentence, which begins with the key.
-pub fn check_profile_values(values: &Map<String, Value>, reserved: Reserved<'_>) -> Result<(), String> {
+pub(crate) fn check_profile_values(values: &Map<String, Value>, reserved: Reserved<'_>) -> Result<(), String> {
     // The image of a spec takes precedence over a registry from its Profile.
     check_user_values(values, Reserved { with_image: false, ..reserved }).map_err(|problem| {
         let instead = [
@@ -574,14 +550,12 @@ pub fn check_profile_values(values: &Map<String, Value>, reserved: Reserved<'_>)
 
 /// Returns what follows from TLS and any other layer may override: Nextcloud sees requests without TLS, and would redirect users to
 /// `http://`.
-#[must_use]
-pub fn of_tls(tls: Option<&TlsSource>) -> Value {
+pub(crate) fn of_tls(tls: Option<&TlsSource>) -> Value {
     tls.map_or_else(|| json!({}), |_| json!({"phpClientHttpsFix": {"enabled": true, "protocol": "https"}}))
 }
 
 /// Returns a Profile's defaults as values, except those that a field of the ClientApp can override.
-#[must_use]
-pub fn of_profile(defaults: &ProfileDefaults) -> Value {
+pub(crate) fn of_profile(defaults: &ProfileDefaults) -> Value {
     let ProfileDefaults { replica_count: _, resources, persistence: _, tls: _, jobs: _, apps, chart_version: _ } =
         defaults;
     let mut values = Map::new();
@@ -621,8 +595,7 @@ const BY_NAME: &str = "/nextcloud/extraEnv";
 const NEEDED: &[&str] = &[BY_NAME, "/nextcloud/hooks"];
 
 /// Merges layers as Helm does: maps key by key, anything else replaced by the later layer, except for [`BY_NAME`].
-#[must_use]
-pub fn merge<'a>(layers: impl IntoIterator<Item = &'a Value>) -> Value {
+pub(crate) fn merge<'a>(layers: impl IntoIterator<Item = &'a Value>) -> Value {
     let mut merged = Value::Object(Map::new());
     for layer in layers {
         let entries = layer.pointer(BY_NAME).map(|over| merge_by_name(merged.pointer(BY_NAME), over));
@@ -655,14 +628,13 @@ fn entries(list: Option<&Value>) -> &[Value] {
     list.and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-/// Returns true if a name is masked, and so says nothing.
+/// Returns the name of an entry; a masked one says nothing.
 fn name_of(entry: &Value) -> Option<&str> {
     entry["name"].as_str().filter(|name| *name != MASK)
 }
 
 /// Says what the app needs of the base values and does not get, because other layers replace it.
-#[must_use]
-pub fn replaced(base: &Value, merged: &Value) -> Vec<String> {
+pub(crate) fn replaced(base: &Value, merged: &Value) -> Vec<String> {
     let mut replaced = Vec::new();
     for path in NEEDED {
         let key = path.replace('/', ".");

@@ -26,7 +26,6 @@ const SOON: SignedDuration = SignedDuration::from_millis(250);
 /// Says what `spec.valuesFrom` amounts to.
 #[derive(Clone, Debug)]
 pub(crate) enum Sources {
-    /// The values of its objects, in order.
     Resolved {
         /// One layer of values for each object that exists.
         layers: Arc<[Layer]>,
@@ -35,9 +34,7 @@ pub(crate) enum Sources {
         /// Holds what no message may contain.
         hidden: Redactor,
     },
-    /// They are not known yet.
     Pending(Hold),
-    /// They cannot be used, and why.
     Invalid(String),
 }
 
@@ -67,7 +64,6 @@ pub(crate) struct Salt(pub Arc<str>);
 /// Holds what was read: another account, other references, or another version of an object may give other values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SourceVersions {
-    /// The account that the objects are read as.
     pub account: AccountName,
     pub references: Vec<ValuesReference>,
     /// The version of each object; `None`: it does not exist.
@@ -82,7 +78,6 @@ pub(crate) struct Layer {
     pub origin: String,
     /// A map.
     pub values: Value,
-    /// True if they come from a Secret.
     pub is_secret: bool,
 }
 
@@ -109,7 +104,6 @@ impl Layer {
 
 /// A Secret or ConfigMap. It does not print.
 pub(crate) struct ValuesSource {
-    /// The type of a Secret.
     type_: String,
     /// The Helm release that it is part of.
     release: Option<Key>,

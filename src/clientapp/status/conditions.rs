@@ -64,10 +64,8 @@ fn bound(
     status: &ClientAppStatus,
     now: Timestamp,
 ) -> BoundRevision {
-    let is_installed = desired.is_ok_and(|desired| {
-        let release = observed.release.as_ref();
-        desired.rolled_back().is_none() && release.is_some_and(|found| found.is_deployed_as(&desired.target().digest))
-    });
+    let is_installed =
+        desired.is_ok_and(|desired| desired.rolled_back().is_none() && observed.deployed_as(desired).is_some());
     let is_ready = find(&status.conditions, kind::READY).is_some_and(|ready| ready.status == "True");
     let before = observed.recorded.profile_revision.as_ref().filter(|before| before.name == revision.name);
     let since = before.and_then(|before| before.ready_since.clone()).unwrap_or(Time(now));
@@ -142,9 +140,7 @@ fn record_spec(status: &mut ClientAppStatus, desired: &Desired, observed: &Obser
 fn database_in_use(desired: &Desired, observed: &Observed, plan: &Plan) -> Option<String> {
     let DesiredObject { name, .. } = desired.database_object()?;
     let DatabaseView { replaces, object, .. } = &observed.prerequisites.database;
-    let release = observed.release.as_ref();
-    let is_deployed = release.is_some_and(|release| release.is_deployed_as(&desired.target().digest));
-    let moves = plan.runs_helm() || object.is_some() && is_deployed;
+    let moves = plan.runs_helm() || object.is_some() && observed.deployed_as(desired).is_some();
     let stays = replaces.clone().filter(|_| !moves || desired.rolled_back().is_some());
     stays.or_else(|| Some(name.clone()))
 }
@@ -193,9 +189,7 @@ fn settled(mut status: ClientAppStatus, pass: &Pass<'_>, now: Timestamp) -> Clie
         status.files = file_backup::summary(desired, observed, now);
         status.repository_password = file_backup::password(desired, observed);
         status.backup = backup(desired, observed, status.installed.as_ref(), now);
-        let is_deployed =
-            observed.release.as_ref().is_some_and(|release| release.is_deployed_as(&desired.target().digest));
-        if is_deployed && desired.rolled_back().is_none() {
+        if observed.deployed_as(desired).is_some() && desired.rolled_back().is_none() {
             status.url = Some(tls::url(desired, observed, now));
         }
     }
@@ -210,7 +204,7 @@ fn settled(mut status: ClientAppStatus, pass: &Pass<'_>, now: Timestamp) -> Clie
             _ => {}
         }
     }
-    status.conditions = verdicts::all(desired, observed, plan, (status.files.as_ref(), now))
+    status.conditions = verdicts::all(desired, observed, plan, status.files.as_ref(), now)
         .into_iter()
         .map(|(type_, verdict)| verdict.into_condition(type_, &observed.recorded.conditions, generation, now))
         .collect();
@@ -222,7 +216,7 @@ fn settled(mut status: ClientAppStatus, pass: &Pass<'_>, now: Timestamp) -> Clie
 
 /// Returns true if the deployed revision may have values from Secrets: until the spec is installed, it has those of an earlier one.
 fn secret_values(desired: &Desired, observed: &Observed) -> Option<bool> {
-    let is_installed = observed.release.as_ref().is_none_or(|release| release.is_deployed_as(&desired.target().digest));
+    let is_installed = observed.release.is_none() || observed.deployed_as(desired).is_some();
     let now = desired.values.redactor != Redactor::default();
     if now || is_installed && desired.rolled_back().is_none() { Some(now) } else { observed.recorded.secret_values }
 }
@@ -303,7 +297,6 @@ pub(crate) fn failed(
     amended(recorded, verdicts, generation, now)
 }
 
-/// Returns the status during a teardown.
 pub(crate) fn deleting(
     recorded: &ClientAppStatus,
     generation: Option<i64>,

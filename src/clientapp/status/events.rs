@@ -5,6 +5,7 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use crate::{
     clientapp::{
         decide::plan::UpgradeCause,
+        hold::join_sentences,
         observed::types::Observed,
         spec::{database::DesiredObject, deployer::DeployerPart},
     },
@@ -105,11 +106,8 @@ pub(crate) fn database_left(object: &DesiredObject, former: &Key) -> Note {
 
 /// Returns the event that names what a deletion kept. **Pure.**
 pub(crate) fn data_kept(key: &Key, kept: &[RetainedObject]) -> Option<Note> {
-    const NAMED: usize = 4;
-    let first = kept.iter().take(NAMED).map(ToString::to_string).collect::<Vec<_>>().join("; ");
-    let more = kept.len().checked_sub(NAMED).filter(|more| *more > 0);
-    let more = more.map(|more| format!("; and {more} more")).unwrap_or_default();
-    let message = format!("ClientApp {} is deleted, but these objects are kept: {first}{more}", key.name);
+    let named = join_sentences(kept.iter().map(ToString::to_string), 4);
+    let message = format!("ClientApp {} is deleted, but these objects are kept: {named}", key.name);
     (!kept.is_empty()).then(|| Note::warning("Deleting", Reason::DataKept, message))
 }
 

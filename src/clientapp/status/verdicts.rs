@@ -10,9 +10,8 @@ use crate::{
             plan::{Plan, Step},
             tls,
         },
-        hold::Hold,
+        hold::{Hold, NAMED, join_sentences},
         observed::{
-            pods::NAMED_WORKLOADS,
             release::ReleasePhase,
             types::{FormerDatabase, Observed},
         },
@@ -26,7 +25,6 @@ use crate::{
     platform::key::Key,
 };
 
-/// The verdict on each condition, by its type.
 pub(super) type Verdicts = Vec<(&'static str, Verdict)>;
 
 /// Returns the verdict on each condition, for a pass that begins no run. `files`: what is to be recorded of the archives.
@@ -34,7 +32,8 @@ pub(super) fn all(
     desired: Result<&Desired, &Invalid>,
     observed: &Observed,
     plan: &Plan,
-    (files, now): (Option<&FilesSummary>, Timestamp),
+    files: Option<&FilesSummary>,
+    now: Timestamp,
 ) -> Verdicts {
     // Neither the database nor the archives nor the certificate are observed without a valid spec.
     let kept = |type_| {
@@ -176,10 +175,8 @@ fn stalled(hold: Option<&Hold>, observed: &Observed, workloads: &Verdict, ready:
 
 fn released(desired: &Desired, observed: &Observed, hold: Option<&Hold>) -> Verdict {
     let chart = format!("chart version {}", desired.target().chart_version);
-    if let Some(release) = observed.release.as_ref().filter(|release| release.is_deployed_as(&desired.target().digest))
-    {
-        let attempt =
-            observed.recorded.last_attempt.as_ref().filter(|attempt| attempt.digest == desired.target().digest);
+    if let Some(release) = observed.deployed_as(desired) {
+        let attempt = desired.attempt(&observed.recorded);
         // What helm left as it was, although the spec asks for something else.
         let note = attempt.filter(|attempt| attempt.failures == 0).and_then(|attempt| attempt.message.as_ref());
         let note = note.map(|note| format!("; {note}")).unwrap_or_default();
@@ -220,11 +217,8 @@ pub(super) fn workloads(observed: &Observed) -> Verdict {
     if waiting.is_empty() {
         return Verdict::yes(Reason::Ready, format!("{} workloads are ready", observed.objects.workloads.len()));
     }
-    let mut message = waiting[..waiting.len().min(NAMED_WORKLOADS)].join("; ");
-    if waiting.len() > NAMED_WORKLOADS {
-        message.push_str(&format!("; and {} more", waiting.len() - NAMED_WORKLOADS));
-    }
-    Verdict::no(if is_stuck(observed) { Reason::ProgressDeadlineExceeded } else { Reason::NotReady }, message)
+    let reason = if is_stuck(observed) { Reason::ProgressDeadlineExceeded } else { Reason::NotReady };
+    Verdict::no(reason, join_sentences(waiting, NAMED))
 }
 
 fn is_stuck(observed: &Observed) -> bool {

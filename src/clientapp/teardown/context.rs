@@ -31,10 +31,8 @@ pub(super) enum TeardownProgress {
     Done(Vec<RetainedObject>),
 }
 
-/// An app that is being deleted.
 pub(super) struct TeardownContext<'a> {
     pub(super) app: &'a App<'a>,
-    /// The recorded status.
     pub(super) status: &'a ClientAppStatus,
     /// The volumes in its namespace, as the API server listed them for this pass.
     pub(super) claims: &'a [ObjectMeta],

@@ -8,7 +8,7 @@ mod context;
 mod data;
 mod file_jobs;
 pub(crate) mod namespace;
-pub mod policy;
+pub(crate) mod policy;
 mod release;
 
 use std::time::Duration;

@@ -32,7 +32,6 @@ const AT_ONCE: usize = 4;
 /// Within this time, the app of a new namespace may still be on its way.
 const YOUNG: jiff::SignedDuration = jiff::SignedDuration::from_mins(10);
 
-/// Says what happened to a namespace.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum NamespaceOutcome {
     /// It was not created for an app, or is already gone.

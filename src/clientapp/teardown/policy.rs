@@ -49,7 +49,6 @@ pub struct DeletionOptions {
 
 impl AppResource {
     /// Returns what happens to it once the deletion is carried out; for a suspended ClientApp, that is after it is resumed.
-    #[must_use]
     pub fn outcome(self, DeletionOptions { policy, orphans }: DeletionOptions) -> DeletionOutcome {
         match (self, policy) {
             (AppResource::ExternalDatabase | AppResource::GivenSecret, _) => DeletionOutcome::Untouched,
@@ -68,10 +67,8 @@ impl AppResource {
 
 /// Says what a deletion does to one resource of one ClientApp.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DeletionEffect {
-    /// The resource.
+pub(crate) struct DeletionEffect {
     pub resource: AppResource,
-    /// Holds what happens to it.
     pub outcome: DeletionOutcome,
     /// Kind and name of the resource, and what the outcome means for its content.
     pub sentence: String,
@@ -79,8 +76,7 @@ pub struct DeletionEffect {
 
 /// Returns the effect on each resource that a ClientApp has according to its spec. The spec does not show whether its namespace was created for it;
 /// `None`: the caller does not know either.
-#[must_use]
-pub fn deletion_effects(app: &ClientApp, orphans: bool, namespace_made: Option<bool>) -> Vec<DeletionEffect> {
+pub(crate) fn deletion_effects(app: &ClientApp, orphans: bool, namespace_made: Option<bool>) -> Vec<DeletionEffect> {
     let key = key_of(app);
     let spec = &app.spec;
     let deletion = DeletionOptions { policy: spec.deletion_policy, orphans };

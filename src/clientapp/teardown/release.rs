@@ -224,8 +224,7 @@ async fn run(ctx: &Ctx, teardown: &TeardownContext<'_>) -> Result<Hold, Error> {
         namespace: key.namespace.parse().map_err(parsed)?,
         account: teardown.account.clone(),
     };
-    let waited = teardown.since_deletion(clock::now());
-    let Some(slot) = ctx.helm_runs.slot(Work::Change, key, waited) else {
+    let Some(slot) = ctx.helm_runs.slot(Work::Change, key) else {
         let message = format!(
             "release {} is to be uninstalled and waits for its turn; helm runs for at most {} apps at a time",
             key.name, ctx.config.max_concurrent
@@ -287,7 +286,6 @@ pub(super) fn stop_upgrade(ctx: &Ctx, app: &App<'_>) -> Option<Hold> {
     }
 }
 
-/// Holds what is left of a release.
 #[derive(Default)]
 struct Remaining {
     /// The first object that is being deleted.
@@ -296,7 +294,6 @@ struct Remaining {
     helm_only: Option<String>,
 }
 
-/// The end of an object of a release.
 enum Fate {
     Gone,
     Deleting,

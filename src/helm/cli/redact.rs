@@ -38,7 +38,7 @@ const LENIENT: GeneralPurpose = GeneralPurpose::new(
 /// They are in order, so that the one with which a text begins is found without a look at each of them.
 #[derive(Clone, derive_more::Debug, Default, PartialEq, Eq)]
 #[debug("…")]
-pub struct Redactor(Arc<BTreeSet<Vec<u8>>>);
+pub(crate) struct Redactor(Arc<BTreeSet<Vec<u8>>>);
 
 impl Redactor {
     /// Limits the texts and lines: each is kept in many forms.

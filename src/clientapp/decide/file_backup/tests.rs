@@ -87,171 +87,136 @@ fn observed(desired: &Desired) -> Observed {
     observed
 }
 
+/// When the next backup is due in the following rows.
+const DUE: &str = "2026-01-10T03:30:00Z";
+const CREATE: &str = "create acme-files-202601100330";
+
+#[track_caller]
+fn row(what: &str, spec: &Value, change: impl FnOnce(&mut FilesView), expected: &[&str]) {
+    row_of(what, spec, |o| change(&mut o.files), expected);
+}
+
+#[track_caller]
+fn row_of(what: &str, spec: &Value, change: impl FnOnce(&mut Observed), expected: &[&str]) {
+    let (desired, due) = (want(spec), time(DUE));
+    let mut observed = observed(&desired);
+    let scheduled = Scheduled { schedule: "30 3 * * *".to_owned(), since: minute(0), next: Time(due) };
+    observed.recorded.files = Some(FilesSummary { scheduled: Some(scheduled), ..FilesSummary::default() });
+    change(&mut observed);
+    let summary = summary(&desired, &observed, due);
+    let found: Vec<_> = steps(&desired, &observed, summary.as_ref(), due)
+        .iter()
+        .map(|step| match step {
+            Step::CreateBackup { name } => format!("create {name}"),
+            Step::DeleteBackup { name, uid } if *uid == format!("uid-of-{name}") => format!("delete {name}"),
+            Step::WithdrawBackup { name, uid } if *uid == format!("uid-of-{name}") => format!("withdraw {name}"),
+            other => panic!("{what}: {other:?}"),
+        })
+        .collect();
+    assert_eq!(found, expected, "{what}");
+}
+
+fn busy() -> Option<Busy> {
+    Some(Busy { digest: None, sentence: String::new(), until: None })
+}
+
 #[test]
 fn a_backup_is_made_when_it_is_due() {
-    let desired = want(&daily());
-    let suspended = want(&with(daily(), &json!({"suspend": true})));
-    let without = want(&json!({}));
-    let due = "2026-01-10T03:30:00Z";
     let refused = |minutes: i64| {
         let (name, message) = ("acme-files-202601100330".to_owned(), "no".to_owned());
-        Some(RefusedBackup { name, message, until: time(due) + SignedDuration::from_mins(minutes) })
+        Some(RefusedBackup { name, message, until: time(DUE) + SignedDuration::from_mins(minutes) })
     };
+    row("it is due", &daily(), |_| {}, &[CREATE]);
+    row("files change in a suspended app, too", &with(daily(), &json!({"suspend": true})), |_| {}, &[CREATE]);
+    row("none is asked for", &json!({}), |_| {}, &[]);
+    row("there is no volume", &daily(), |o| o.has_volumes = Some(false), &[]);
+    row("volumes are not seen", &daily(), |o| o.has_volumes = None, &[]);
+    row_of("helm runs", &daily(), |o| o.run.busy = busy(), &[]);
+    row("no image is known", &daily(), |o| o.has_image = false, &[]);
+    row("it was refused", &daily(), |o| o.refused = refused(1), &[]);
+    row("it was refused a while ago", &daily(), |o| o.refused = refused(0), &[CREATE]);
+    row("it exists", &daily(), |o| o.backups = vec![by_schedule(10, None)], &[]);
+    row("the one before runs", &daily(), |o| o.backups = vec![by_schedule(9, None)], &[]);
+    let of_its_name = backup("acme-files-202601100330", None, 0);
+    row("a user's has its name", &daily(), |o| o.backups = vec![of_its_name], &[CREATE]);
+    row("a user's runs", &daily(), |o| o.backups = vec![backup("b", None, 0)], &[CREATE]);
+    let running = before_upgrade(10, Some(BackupPhase::Running));
+    row("that before an upgrade runs", &daily(), |o| o.backups = vec![running], &[CREATE]);
+}
+
+#[test]
+fn old_backups_are_deleted() {
     let [completed, failed] = [BackupPhase::Completed, BackupPhase::Failed].map(Some);
-    let of_days = |phase| (1..=9).map(move |day| by_schedule(day, phase));
-    let create = "create acme-files-202601100330";
-    type Change<'a> = Box<dyn Fn(&mut Observed) + 'a>;
-    let rows: Vec<(&str, &Desired, Change<'_>, Vec<&str>)> = vec![
-        ("it is due", &desired, Box::new(|_| {}), vec![create]),
-        ("files change in a suspended app, too", &suspended, Box::new(|_| {}), vec![create]),
-        ("none is asked for", &without, Box::new(|_| {}), vec![]),
-        ("there is no volume", &desired, Box::new(|o| o.files.has_volumes = Some(false)), vec![]),
-        ("volumes are not seen", &desired, Box::new(|o| o.files.has_volumes = None), vec![]),
-        (
-            "helm runs",
-            &desired,
-            Box::new(|o| o.run.busy = Some(Busy { digest: None, sentence: String::new(), until: None })),
-            vec![],
-        ),
-        ("no image is known", &desired, Box::new(|o| o.files.has_image = false), vec![]),
-        ("it was refused", &desired, Box::new(|o| o.files.refused = refused(1)), vec![]),
-        ("it was refused a while ago", &desired, Box::new(|o| o.files.refused = refused(0)), vec![create]),
-        ("it exists", &desired, Box::new(|o| o.files.backups = vec![by_schedule(10, None)]), vec![]),
-        ("the one before runs", &desired, Box::new(|o| o.files.backups = vec![by_schedule(9, None)]), vec![]),
-        (
-            "a user's has its name",
-            &desired,
-            Box::new(|o| o.files.backups = vec![backup("acme-files-202601100330", None, 0)]),
-            vec![create],
-        ),
-        ("a user's runs", &desired, Box::new(|o| o.files.backups = vec![backup("b", None, 0)]), vec![create]),
-        (
-            "there are old ones",
-            &desired,
-            Box::new(|o| o.files.backups = of_days(completed).collect()),
-            vec![create, "delete acme-files-202601020330", "delete acme-files-202601010330"],
-        ),
-        (
-            "a restore may still need one",
-            &desired,
-            Box::new(|o| {
-                o.files.backups = of_days(completed).collect();
-                for (hour, backup) in (10..).zip(&mut o.files.backups) {
-                    backup.name = format!("acme-files-20260109{hour}30");
-                }
-            }),
-            vec![create],
-        ),
-        (
-            "another name",
-            &desired,
-            Box::new(|o| {
-                o.files.backups = of_days(completed).collect();
-                o.files.backups[0].name = "acme-files-x".to_owned();
-                o.files.backups[1].name = "acme-2-files-202601020330".to_owned();
-            }),
-            vec![create],
-        ),
-        (
-            "successes are kept beside failures",
-            &desired,
-            Box::new(|o| {
-                let of = |day: u8| by_schedule(day, if day < 3 { completed } else { failed });
-                o.files.backups = (1..=9).map(of).collect();
-            }),
-            vec![create],
-        ),
-        (
-            "those of users and of an earlier app are kept",
-            &desired,
-            Box::new(|o| {
-                o.files.backups = of_days(completed).collect();
-                o.files.backups[0].controller = None;
-                o.files.backups[1].controller = Some("earlier".to_owned());
-            }),
-            vec![create],
-        ),
-        (
-            "that before an upgrade runs",
-            &desired,
-            Box::new(|o| o.files.backups = vec![before_upgrade(10, Some(BackupPhase::Running))]),
-            vec![create],
-        ),
-        (
-            "there are old ones of upgrades",
-            &without,
-            Box::new(|o| {
-                o.files.backups = of_days(completed).skip(2).collect();
-                o.files.backups.extend((1..=8).map(|day| before_upgrade(day, completed)));
-                o.files.backups.extend((1..=7).map(|day| before_upgrade(day, failed)));
-                o.files.backups.push(before_upgrade(9, Some(BackupPhase::Running)));
-            }),
-            vec!["delete acme-upgrade-r1-b013e2be"],
-        ),
-        (
-            "one of today and a user's name",
-            &without,
-            Box::new(|o| {
-                o.files.backups = (1..=9).map(|day| before_upgrade(day, completed)).collect();
-                o.files.backups[0].name = "mine".to_owned();
-                let recent = time(due) - SignedDuration::from_hours(23);
-                (1..9).for_each(|index: usize| o.files.backups[index].created = Some(recent));
-            }),
-            vec![],
-        ),
-        (
-            "an upgrade is withdrawn",
-            &without,
-            Box::new(|o| {
-                let begun = AppBackup { started_at: None, ..before_upgrade(8, Some(BackupPhase::Running)) };
-                let waiting = Some(BackupPhase::Pending);
-                o.files.backups = vec![unbegun(1, waiting), unbegun(2, None), before_upgrade(3, waiting), begun];
-                o.files.backups.push(AppBackup { deleting: true, ..unbegun(4, waiting) });
-                o.files.backups.push(AppBackup { controller: None, ..unbegun(5, waiting) });
-                o.files.backups.push(AppBackup { controller: Some("earlier".to_owned()), ..unbegun(6, waiting) });
-                o.files.backups.push(AppBackup { name: "mine".to_owned(), ..unbegun(7, waiting) });
-                o.files.backups.push(AppBackup { parts: None, ..unbegun(9, waiting) });
-            }),
-            vec!["withdraw acme-upgrade-r1-b013e2be", "withdraw acme-upgrade-r2-b013e2be"],
-        ),
-        (
-            "another is asked for",
-            &without,
-            Box::new(|o| {
-                o.files.backups = vec![unbegun(1, None), unbegun(2, Some(BackupPhase::Pending))];
-                let record = BackupRecord { name: unbegun(2, None).name, ..asked() };
-                o.prerequisites.backup = Some(BackupView { record, seen: None });
-            }),
-            vec!["withdraw acme-upgrade-r1-b013e2be"],
-        ),
-        (
-            "one goes already",
-            &desired,
-            Box::new(|o| {
-                o.files.backups = of_days(completed).skip(1).collect();
-                o.files.backups[0].deleting = true;
-            }),
-            vec![create],
-        ),
-    ];
-    for (what, desired, change, expected) in rows {
-        let mut observed = observed(desired);
-        let scheduled = Scheduled { schedule: "30 3 * * *".to_owned(), since: minute(0), next: Time(time(due)) };
-        observed.recorded.files = Some(FilesSummary { scheduled: Some(scheduled), ..FilesSummary::default() });
-        change(&mut observed);
-        let summary = summary(desired, &observed, time(due));
-        let found = steps(desired, &observed, summary.as_ref(), time(due));
-        let found: Vec<_> = found
-            .iter()
-            .map(|step| match step {
-                Step::CreateBackup { name } => format!("create {name}"),
-                Step::DeleteBackup { name, uid } if *uid == format!("uid-of-{name}") => format!("delete {name}"),
-                Step::WithdrawBackup { name, uid } if *uid == format!("uid-of-{name}") => format!("withdraw {name}"),
-                other => panic!("{what}: {other:?}"),
-            })
-            .collect();
-        assert_eq!(found, expected, "{what}");
-    }
+    let nine = || (1..=9).map(|day| by_schedule(day, completed)).collect::<Vec<_>>();
+    let deleted = [CREATE, "delete acme-files-202601020330", "delete acme-files-202601010330"];
+    row("there are old ones", &daily(), |o| o.backups = nine(), &deleted);
+    let needed = |o: &mut FilesView| {
+        o.backups = nine();
+        for (hour, backup) in (10..).zip(&mut o.backups) {
+            backup.name = format!("acme-files-20260109{hour}30");
+        }
+    };
+    row("a restore may still need one", &daily(), needed, &[CREATE]);
+    let named = |o: &mut FilesView| {
+        o.backups = nine();
+        o.backups[0].name = "acme-files-x".to_owned();
+        o.backups[1].name = "acme-2-files-202601020330".to_owned();
+    };
+    row("another name", &daily(), named, &[CREATE]);
+    let of = |day: u8| by_schedule(day, if day < 3 { completed } else { failed });
+    row("successes are kept beside failures", &daily(), |o| o.backups = (1..=9).map(of).collect(), &[CREATE]);
+    let of_others = |o: &mut FilesView| {
+        o.backups = nine();
+        o.backups[0].controller = None;
+        o.backups[1].controller = Some("earlier".to_owned());
+    };
+    row("those of users and of an earlier app are kept", &daily(), of_others, &[CREATE]);
+    let going = |o: &mut FilesView| {
+        o.backups = nine().split_off(1);
+        o.backups[0].deleting = true;
+    };
+    row("one goes already", &daily(), going, &[CREATE]);
+    let of_upgrades = |o: &mut FilesView| {
+        o.backups = nine().split_off(2);
+        o.backups.extend((1..=8).map(|day| before_upgrade(day, completed)));
+        o.backups.extend((1..=7).map(|day| before_upgrade(day, failed)));
+        o.backups.push(before_upgrade(9, Some(BackupPhase::Running)));
+    };
+    row("there are old ones of upgrades", &json!({}), of_upgrades, &["delete acme-upgrade-r1-b013e2be"]);
+    let recent = |o: &mut FilesView| {
+        o.backups = (1..=9).map(|day| before_upgrade(day, completed)).collect();
+        o.backups[0].name = "mine".to_owned();
+        let recent = time(DUE) - SignedDuration::from_hours(23);
+        o.backups[1..].iter_mut().for_each(|backup| backup.created = Some(recent));
+    };
+    row("one of today and a user's name", &json!({}), recent, &[]);
+}
+
+#[test]
+fn backups_of_withdrawn_upgrades_are_deleted() {
+    let waiting = Some(BackupPhase::Pending);
+    let withdrawn = |o: &mut FilesView| {
+        let begun = AppBackup { started_at: None, ..before_upgrade(8, Some(BackupPhase::Running)) };
+        o.backups = vec![
+            unbegun(1, waiting),
+            unbegun(2, None),
+            before_upgrade(3, waiting),
+            begun,
+            AppBackup { deleting: true, ..unbegun(4, waiting) },
+            AppBackup { controller: None, ..unbegun(5, waiting) },
+            AppBackup { controller: Some("earlier".to_owned()), ..unbegun(6, waiting) },
+            AppBackup { name: "mine".to_owned(), ..unbegun(7, waiting) },
+            AppBackup { parts: None, ..unbegun(9, waiting) },
+        ];
+    };
+    let both = ["withdraw acme-upgrade-r1-b013e2be", "withdraw acme-upgrade-r2-b013e2be"];
+    row("an upgrade is withdrawn", &json!({}), withdrawn, &both);
+    let other = |o: &mut Observed| {
+        o.files.backups = vec![unbegun(1, None), unbegun(2, waiting)];
+        let record = BackupRecord { name: unbegun(2, None).name, ..asked() };
+        o.prerequisites.backup = Some(BackupView { record, seen: None });
+    };
+    row_of("another is asked for", &json!({}), other, &both[..1]);
 }
 
 #[test]
@@ -266,7 +231,6 @@ fn the_password_of_the_repository_is_generated_once() {
     });
     let moved = want(&with(generated, &json!({"postgres": {"provider": "standalone", "restore": {"store": dumps}}})));
     let known = || Some(RepositoryPassword { secret: "restic".to_owned(), uid: "u".to_owned() });
-    let busy = || Some(Busy { digest: None, sentence: String::new(), until: None });
     for (what, desired, recorded, uid, busy, creates, reason, put_down) in [
         ("before the first backup", &desired, None, None, None, true, Some(Reason::NoArchive), None),
         ("it is there", &desired, None, Some("u"), None, false, Some(Reason::NoArchive), known()),

@@ -8,7 +8,7 @@ fn policy(policy: &str) -> Value {
 }
 
 fn gone(observed: &mut Observed) {
-    observed.objects.drifted = vec![DriftedObject { object: part("v1", "Service"), state: LiveState::Absent }];
+    observed.objects.drifted = vec![DriftedObject { object: object("Service", "acme"), state: LiveState::Absent }];
 }
 
 #[test]
@@ -89,14 +89,8 @@ fn remediation_after_a_failure() {
             release.phase = ReleasePhase::Failed;
             let digest = release.managed_digest.clone().unwrap();
             let made = chart("5.5.2", Some("29.0.4"));
-            let attempt = Attempt {
-                failures,
-                retry_at: None,
-                message: Some("refused".to_owned()),
-                chart: Some(made),
-                ..attempt(&digest)
-            };
-            w.recorded.last_attempt = Some(attempt);
+            let message = Some("refused".to_owned());
+            w.recorded.last_attempt = Some(Attempt { failures, message, chart: Some(made), ..attempt(&digest) });
             w.recorded.last_ready = ready.map(|app| ReadyRevision {
                 revision: 2,
                 digest: "ready".to_owned(),
@@ -120,29 +114,24 @@ fn remediation_after_a_failure() {
     ] {
         row(what, spec, failed(failures, ready), plan);
     }
-    let pruned = |w: &mut Observed| (failed(2, same)(w), w.last_ready_is_stored = false).0;
-    row("no longer in Helm's history", policy("Rollback"), pruned, STOPPED);
-    let own = |w: &mut Observed| {
-        failed(2, same)(w);
+    fn attempted(w: &mut Observed) -> &mut Attempt {
+        w.recorded.last_attempt.as_mut().unwrap()
+    }
+    fn failed_was_ready(w: &mut Observed) {
         let digest = w.release.as_ref().unwrap().managed_digest.clone().unwrap();
         w.recorded.last_ready.as_mut().unwrap().digest = digest;
-    };
-    row("what failed was ready before", policy("Rollback"), own, "helm 4");
-    let begun = |w: &mut Observed| {
-        failed(2, same)(w);
-        w.recorded.last_attempt.as_mut().unwrap().message = None;
-    };
-    row("another attempt waits for its turn", policy("Stop"), begun, "helm 4");
-    let fetched = |w: &mut Observed| {
-        failed(2, same)(w);
-        w.recorded.last_attempt.as_mut().unwrap().reason = Some(Reason::ChartUnavailable.as_str().to_owned());
-    };
-    row("helm did not run", policy("Rollback"), fetched, "helm 4");
-    let asked = |w: &mut Observed| {
-        failed(2, same)(w);
-        w.retry = w.recorded.last_attempt.as_ref().map(annotation::retry_after);
-    };
-    row("asked for", policy("Rollback"), asked, "helm 4");
+    }
+    let asked = |w: &mut Observed| w.retry = w.recorded.last_attempt.as_ref().map(annotation::retry_after);
+    let fetched = |w: &mut Observed| attempted(w).reason = Some(Reason::ChartUnavailable.as_str().to_owned());
+    for (what, policy, change, plan) in [
+        ("no longer in Helm's history", "Rollback", (|w| w.last_ready_is_stored = false) as fn(&mut Observed), STOPPED),
+        ("what failed was ready before", "Rollback", failed_was_ready, "helm 4"),
+        ("another attempt waits for its turn", "Stop", |w| attempted(w).message = None, "helm 4"),
+        ("helm did not run", "Rollback", fetched, "helm 4"),
+        ("asked for", "Rollback", asked, "helm 4"),
+    ] {
+        row(what, self::policy(policy), |w| (failed(2, same)(w), change(w)).1, plan);
+    }
 
     // Deployed, and its tests fail.
     let tested = |failures: u32, ready: Option<&'static str>| {
@@ -192,15 +181,9 @@ fn remediation_after_a_failure() {
             w.objects.workloads[0].waiting = (was != "now").then(|| "0 of 1 replicas are available".to_owned());
             let since = Time(now() - SignedDuration::from_mins(minutes));
             w.recorded.last_attempt.as_mut().unwrap().started_at = since.clone();
-            let condition = |type_: &str, status: &str| Condition {
-                type_: type_.to_owned(),
-                status: status.to_owned(),
-                reason: "Why".to_owned(),
-                message: String::new(),
-                last_transition_time: since.clone(),
-                observed_generation: None,
-            };
-            w.recorded.conditions = vec![condition("PostgresReady", "True"), condition("WorkloadsReady", "False")];
+            w.recorded.conditions = [("PostgresReady", "True"), ("WorkloadsReady", "False")]
+                .map(|(type_, status)| condition(type_, status, since.0))
+                .into();
         }
     };
     for (what, policy, minutes, was, plan) in [
@@ -330,19 +313,12 @@ fn a_revision_that_would_drop_a_volume_is_not_tried_again() {
 #[test]
 fn a_volume_that_goes_comes_before_helm_and_repairs() {
     let going = |w: &mut Observed| {
-        let name = "acme-files".to_owned();
-        let object = ReleaseObject { name: name.clone(), ..part("v1", "PersistentVolumeClaim") };
-        w.objects.inventory.as_mut().unwrap().objects = vec![object];
-        w.owned = vec![Owned { kind: "PersistentVolumeClaim".to_owned(), name, uid: "1".to_owned() }];
+        w.objects.inventory.as_mut().unwrap().objects = vec![object("PersistentVolumeClaim", "acme-files")];
+        w.owned = vec![owned("PersistentVolumeClaim", "acme-files", "1")];
     };
     row("gone", none(), going, "hold Ready/VolumeLost!");
     row("helm has to run", none(), |w| (going(w), outdated(w)).1, "hold Ready/VolumeLost!");
     row("an object is deleted", none(), |w| (going(w), gone(w)).1, "hold Ready/VolumeLost!");
-    row(
-        "the database is away",
-        none(),
-        |w| (going(w), w.prerequisites.database.reachable = false).1,
-        "hold Ready/VolumeLost!",
-    );
-    row("suspended", json!({"suspend": true}), going, "hold Reconciling/Suspended");
+    row("the database is away", none(), |w| (going(w), away(w)).1, "hold Ready/VolumeLost!");
+    row("suspended", suspend(), going, "hold Reconciling/Suspended");
 }

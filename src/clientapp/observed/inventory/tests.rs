@@ -1,5 +1,8 @@
 use super::*;
-use crate::helm::storage::{HookRun, Info};
+use crate::{
+    clientapp::fixtures::stateful_set,
+    helm::storage::{HookRun, Info},
+};
 
 const MANIFEST: &str = r"---
 # ValuesSource: chart/templates/claim.yaml
@@ -155,13 +158,7 @@ fn claim_ownership_and_retention() {
     assert_eq!(first, ["acme-files", "acme-scratch", "redis-data-acme-redis-master-0", "c-acme-cache-0"]);
     assert!(first.iter().all(|claim| maker(&inventory, "tenants", claim).is_some()));
     let ordinals = |replicas: Option<i64>| {
-        let mut set = ReleaseObject {
-            kind: "StatefulSet".to_owned(),
-            name: "db".to_owned(),
-            replicas,
-            ..ReleaseObject::default()
-        };
-        set.claim_templates = vec!["data".to_owned()];
+        let set = ReleaseObject { replicas, ..stateful_set("db", "data") };
         let inventory = Inventory { objects: vec![set], ..Inventory::default() };
         assert!(first_claims(&inventory, "tenants").count() <= 1);
         ["data-db-0", "data-db-1", "data-db-x"].map(|claim| expects(&inventory, "tenants", claim))

@@ -12,16 +12,13 @@ use crate::{
     crd::annotation,
 };
 
-/// The database that the app uses.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct DesiredDatabase {
-    /// How the app reaches it.
     pub(crate) address: values::DatabaseAddress,
     /// The database object; `None`: the database exists already.
     pub(crate) object: Option<DesiredObject>,
 }
 
-/// A desired database object.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct DesiredObject {
     pub(crate) provider: &'static dyn Provider,

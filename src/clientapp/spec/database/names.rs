@@ -8,7 +8,6 @@ use crate::{
     platform::key::{Key, key_of},
 };
 
-/// Returns the name of the database object that a spec asks for.
 pub(crate) fn name(app: &Key, postgres: &Postgres) -> String {
     let cluster = postgres.cloudnativepg.as_ref().and_then(|options| options.cluster.clone());
     cluster.unwrap_or_else(|| app.database())

@@ -18,7 +18,6 @@ use crate::{
     },
 };
 
-/// A stored database object.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct DatabaseObject {
     /// The ClientApp it is labelled with.
@@ -34,7 +33,6 @@ pub(crate) struct DatabaseObject {
     pub(crate) deleting: bool,
     /// Digest of the document last applied by this operator.
     pub(crate) digest: Option<String>,
-    /// The major version that it runs.
     pub(crate) postgres_version: Option<i64>,
     /// Size of the data volume, as last applied.
     pub(crate) storage_bytes: Option<f64>,
@@ -57,7 +55,6 @@ pub(crate) struct DatabaseObject {
 /// The state of a backup, and what failed.
 pub(crate) type BackupProgress = (BackupState, Option<String>);
 
-/// A backup that is an object of its own.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct SeenBackup {
     pub(crate) progress: BackupProgress,

@@ -26,7 +26,6 @@ use crate::{
 pub(crate) trait Provider: Sync {
     fn info(&self) -> &'static ProviderInfo;
 
-    /// Returns the kind of the database object.
     fn kind(&self) -> DataKind {
         DataKind::Database(&self.info().kind)
     }
@@ -177,7 +176,6 @@ pub(crate) enum PartUse {
     None,
     /// They are read, and may be anyone's.
     Read,
-    /// They are made with the database.
     Made,
 }
 
@@ -208,7 +206,6 @@ pub(crate) struct DeletesByLabel {
     pub(crate) reason: Reason,
 }
 
-/// The watches of a provider's databases.
 pub(crate) struct DatabaseCaches {
     pub(crate) objects: Arc<Optional<DatabaseObject>>,
     /// `None`: the database objects themselves report whether they are backed up.

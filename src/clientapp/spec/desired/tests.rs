@@ -15,9 +15,14 @@ fn of(spec: &Value) -> Result<Desired, InvalidSpec> {
 
 #[test]
 fn a_minimal_spec() {
-    let desired = want(&json!({}));
-    insta::assert_snapshot!(serde_yaml::to_string(&desired.values.merged.0).unwrap());
-    insta::assert_snapshot!(document(&desired));
+    let (app, config) = (app(&json!({})), Config { base_values: json!({}), ..Config::for_tests() });
+    let bare = desired(&app, None, (&Sources::default(), &placeholders(&app, &config)), &config).unwrap();
+    insta::assert_snapshot!(serde_yaml::to_string(&bare.values.merged.0).unwrap());
+    insta::assert_snapshot!(document(&bare));
+    // The base values lie under it.
+    let base = Config::for_tests().base_values;
+    assert_eq!(want(&json!({})).values.merged.0, values::merge([&base, &bare.values.merged.0]));
+    assert_eq!(base["nextcloud"]["hooks"]["pre-upgrade"], base["nextcloud"]["hooks"]["before-starting"]);
 }
 
 fn document(desired: &Desired) -> String {
@@ -63,6 +68,10 @@ fn refusals_name_the_field() {
     for host in ["db.example", "db.example:6432", "[::1]", "[::1]:6432", "10.0.0.1"] {
         assert!(of(&external(host)).is_ok(), "{host}");
     }
+    let cluster = |more: Value| json!({"postgres": with(json!({"provider": "cloudnativepg", "version": "17"}), &more)});
+    assert!(of(&cluster(json!({}))).is_ok());
+    let old = of(&cluster(json!({"version": "13"}))).unwrap_err().to_string();
+    assert!(old.contains("spec.postgres.version: the provider cloudnativepg has PostgreSQL 14 to 18"), "{old}");
     for (spec, field) in [
         (json!({"chartVersion": "latest"}), "spec.chartVersion"),
         (json!({"chartVersion": "^5"}), "spec.chartVersion"),
@@ -90,6 +99,8 @@ fn refusals_name_the_field() {
         (json!({"upgrade": {"foreignLockTimeout": "721h"}}), "spec.upgrade.foreignLockTimeout"),
         (json!({"upgrade": {"backup": true}, "postgres": {"enabled": false}}), "spec.upgrade.backup"),
         (json!({"values": {"redis": {"enabled": false}}}), "spec.values"),
+        (cluster(json!({"parameters": {"ssl": "off"}})), "spec.postgres.parameters"),
+        (with(cluster(json!({})), &json!({"upgrade": {"backup": true}})), "spec.upgrade.backup"),
     ] {
         assert_eq!(of(&spec).map(|_| ()).map_err(|error| error.field), Err(field), "{spec}");
     }
@@ -303,45 +314,39 @@ fn values_from_elsewhere_lie_between_the_profile_and_the_spec() {
 fn values_from_elsewhere_undergo_the_checks_of_the_spec() {
     let half = || json!({"x": "x".repeat(150_000)});
     let wide = |key: &str| json!({key: "x".repeat(150_000)});
+    let (none, secret) = (json!({}), |values: Value| vec![layer("Secret", values)]);
+    const TOO_LARGE: &str = "merged with spec.values: values are 300015 bytes of JSON";
     for (spec, layers, problem) in [
         (
-            json!({}),
-            vec![layer("Secret", json!({"nextcloud": {"host": "x"}}))],
+            &none,
+            secret(json!({"nextcloud": {"host": "x"}})),
             "Secret more, key values.yaml: nextcloud.host is computed by the operator: set spec.hostname instead",
         ),
         (
-            json!({}),
+            &none,
             vec![layer("ConfigMap", json!({"redis": "off"}))],
             "ConfigMap more, key values.yaml: redis must be a map",
         ),
         (
-            json!({}),
-            vec![layer("Secret", json!({"externalDatabase": {"host": "x"}}))],
+            &none,
+            secret(json!({"externalDatabase": {"host": "x"}})),
             "Secret more, key values.yaml: externalDatabase is computed",
         ),
         // Covered by a later layer, but a mistake nevertheless.
         (
-            json!({}),
-            vec![layer("Secret", json!({"redis": {"enabled": true}})), layer("ConfigMap", json!({"redis": {}}))],
+            &none,
+            [secret(json!({"redis": {"enabled": true}})), vec![layer("ConfigMap", json!({"redis": {}}))]].concat(),
             "Secret more, key values.yaml: redis.enabled is computed",
         ),
         (
-            json!({}),
-            vec![layer("Secret", json!({"a": 9_007_199_254_740_993_u64}))],
+            &none,
+            secret(json!({"a": 9_007_199_254_740_993_u64})),
             "Secret more, key values.yaml: a: the number would reach the chart changed",
         ),
-        (
-            json!({}),
-            vec![layer("Secret", half()), layer("Secret", wide("y"))],
-            "merged with spec.values: values are 300015 bytes of JSON",
-        ),
-        (
-            json!({"values": wide("y")}),
-            vec![layer("Secret", half())],
-            "merged with spec.values: values are 300015 bytes of JSON",
-        ),
+        (&none, [secret(half()), secret(wide("y"))].concat(), TOO_LARGE),
+        (&json!({"values": wide("y")}), secret(half()), TOO_LARGE),
     ] {
-        let error = with_values(&spec, &found(&layers, "")).unwrap_err();
+        let error = with_values(spec, &found(&layers, "")).unwrap_err();
         assert_eq!((error.reason, error.field), (Reason::ValuesInvalid, "spec.valuesFrom"), "{error}");
         assert!(error.problem.starts_with(problem), "{error}");
         assert!(!error.problem.contains("9007199254740993"), "{error}");

@@ -31,13 +31,11 @@ const TELLS_OF_OTHERS: &[(&str, &str)] = &[("", "Event"), ("events.k8s.io", "Eve
 /// Kinds that hold data, or the credentials for them.
 const DATA: &[(&str, &str)] = &[("", "PersistentVolumeClaim"), ("", "Secret")];
 
-/// The namespaced kinds.
 #[derive(Debug, Default)]
 pub(crate) struct Kinds {
     /// The stored kinds, in the order in which they are listed.
     pub stored: Vec<ApiResource>,
     namespaced: BTreeSet<(String, String)>,
-    /// The deployer of the namespace.
     deployer: Deployer,
 }
 

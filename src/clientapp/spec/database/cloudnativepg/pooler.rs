@@ -23,7 +23,6 @@ pub(super) fn options(postgres: &Postgres) -> Option<&PoolerOptions> {
     postgres.cloudnativepg.as_ref()?.pooler.as_ref()
 }
 
-/// Returns the Pooler that a spec asks for.
 pub(super) fn part(request: &DatabaseRequest) -> Option<DatabasePart> {
     let PoolerOptions { instances, pool_mode, parameters } = options(&request.postgres)?;
     let mut pgbouncer = json!({"poolMode": pool_mode});

@@ -50,7 +50,6 @@ pub(super) fn targets(request: &DatabaseRequest, found: Option<&DatabaseObject>)
     Ok(BackupTargets { volume: there.volume || wanted.is_none() && on_volume, repository: wanted })
 }
 
-/// Returns the data source of a new cluster.
 pub(super) fn source(postgres: &Postgres) -> Option<Value> {
     let PerconaDataSource { cluster, repository, backup, time } = postgres.percona.as_ref()?.data_source.as_ref()?;
     let options = match (backup, time) {
