@@ -288,7 +288,21 @@ fn unusable(
     (address, object, existing): (&DatabaseAddress, &DesiredObject, &DatabaseObject),
     now: Timestamp,
 ) -> Option<Hold> {
-    let DatabaseView { secret, reachable, warnings, pods, .. } = &observed.prerequisites.database;
+    // Without `..`, so that a new field of DatabaseView is considered here.
+    let DatabaseView {
+        kind: _,
+        app_uid: _,
+        recorded_uid: _,
+        object: _,
+        secret,
+        reachable,
+        warnings,
+        pods,
+        scheduled: _,
+        parts: _,
+        replaces: _,
+        former: _,
+    } = &observed.prerequisites.database;
     let (what, provider, name) = (object.described(), object.provider, &address.secret);
     let why_pods = pods.as_ref().and_then(|pods| pods.why.as_ref());
     let look_at = pods.as_ref().map(|pods| pods.until);

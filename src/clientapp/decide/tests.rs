@@ -439,7 +439,7 @@ fn a_pooler() {
             let view = &mut observed.prerequisites.database;
             view.secret = keys(&["username", "password"]);
             let existing = view.object.as_ref().unwrap();
-            view.parts = vec![part_view("Pooler", object, existing)];
+            view.parts = vec![PartView { name: "acme-pg-pooler".to_owned(), ..part_view("Pooler", object, existing) }];
             change(observed);
         }
     };

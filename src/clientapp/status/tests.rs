@@ -165,15 +165,19 @@ fn the_dumps_of_its_database_are_reported() {
 
 #[test]
 fn ready_waits_for_a_valid_certificate_but_not_for_a_new_one() {
-    let host = "acme.example.com";
+    const HOST: &str = "acme.example.com";
+    const HTTP: &str = "http://acme.example.com";
+    const HTTPS: &str = "https://acme.example.com";
     let desired = want(&json!({"ingressClassName": "traefik", "tls": {"secretName": "wildcard"}}));
     let valid = |until: &str| {
         let (not_before, not_after) = ("2025-01-01T00:00:00Z".parse().unwrap(), until.parse().unwrap());
-        Some(Ok(Arc::new(Certificate { not_before, not_after, names: vec![host.to_owned()] })))
+        Some(Ok(Arc::new(Certificate { not_before, not_after, names: vec![HOST.to_owned()] })))
     };
     for (certificate, ready, reason, url) in [
-        (None, ("False", "CertificateMissing"), "CertificateMissing", "http://acme.example.com"),
-        (valid("2026-01-03T00:00:00Z"), ("True", "Ready"), "CertificateExpiring", "https://acme.example.com"),
+        (None, ("False", "CertificateMissing"), "CertificateMissing", HTTP),
+        (valid("2026-01-01T00:00:00Z"), ("False", "CertificateInvalid"), "CertificateInvalid", HTTP),
+        (valid("2026-01-03T00:00:00Z"), ("True", "Ready"), "CertificateExpiring", HTTPS),
+        (valid("2027-01-01T00:00:00Z"), ("True", "Ready"), "CertificateValid", HTTPS),
     ] {
         let mut observed = settled(&desired);
         observed.prerequisites.certificate = certificate;
@@ -205,7 +209,12 @@ fn condition_messages() {
         let desired = want(&spec);
         let mut observed = settled(&desired);
         change(&mut observed);
-        writeln!(text, "{what}\n{}", changes(&status(&desired, &observed), &well)).unwrap();
+        let status = status(&desired, &observed);
+        // What is missing is no change.
+        let kinds =
+            |status: &ClientAppStatus| status.conditions.iter().map(|found| found.type_.clone()).collect::<Vec<_>>();
+        assert!(kinds(&status).starts_with(&kinds(&well)), "{what}: {:?}", kinds(&status));
+        writeln!(text, "{what}\n{}", changes(&status, &well)).unwrap();
     };
     let database = json!({"postgres": {"enabled": true}});
     let percona = |state: &str| DatabaseView {
