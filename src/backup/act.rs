@@ -24,8 +24,8 @@ pub(super) async fn act(ctx: &RunContext<Backups>, backup: &Run<'_, Backups>, st
     let (client, namespace) = (ctx.parts.client.clone(), backup.key.namespace.as_str());
     // Before anything is made. Its event triggers the next reconcile, which takes the step.
     if backup.object().is_ok_and(Backups::is_reclaimed) && !backup.has_finalizer(RECLAIM_FINALIZER) {
-        let added = backup.add_finalizer(&client, RECLAIM_FINALIZER).await;
-        return added.map(drop).map_err(Error::api(format!("add the finalizer of {}", backup.key)));
+        backup.add_finalizer(&client, RECLAIM_FINALIZER).await?;
+        return Ok(());
     }
     match step {
         Step::RequestDump { postgresql, uid, request } => {

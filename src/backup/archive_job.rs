@@ -6,9 +6,7 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::api::{
     batch::v1::Job,
-    core::v1::{
-        Affinity, NodeAffinity, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod, PodSpec, Toleration,
-    },
+    core::v1::{Pod, PodSpec, Toleration},
 };
 use kube::ResourceExt as _;
 use serde_json::{Value, json};
@@ -122,7 +120,6 @@ fn keeps(files: Files<'_>, name: &str, command: &str, backup: &str) -> Job {
 pub(crate) struct Extract<'a> {
     /// Identifies the restore: another Job of the same restore continues it.
     pub id: &'a str,
-    /// Name of the archive.
     pub archive: &'a str,
     /// The bucket with the repository that it is in.
     pub bucket: &'a Bucket,
@@ -151,7 +148,6 @@ fn pod(job: &mut Job) -> Option<&mut PodSpec> {
 
 /// Holds what a Job does with the app's files.
 struct Task<'a> {
-    /// The name of its container.
     container: &'static str,
     /// The value of [`label::ROLE`].
     role: &'static str,
@@ -162,7 +158,6 @@ struct Task<'a> {
     is_restore: bool,
 }
 
-/// Builds a Job for the app's files.
 fn job(Files { app, backup, volumes, image }: Files<'_>, name: &str, task: Task<'_>) -> Job {
     let Task { container, role, args, mut env, bucket, is_restore } = task;
     let key = key_of(app);
@@ -259,7 +254,6 @@ pub(crate) struct Place {
     pub tolerations: Vec<Toleration>,
 }
 
-/// Returns the claims of a pod.
 fn claims(pod: &PodSpec) -> BTreeSet<&str> {
     let claims = pod.volumes.iter().flatten().filter_map(|volume| volume.persistent_volume_claim.as_ref());
     claims.map(|claim| claim.claim_name.as_str()).collect()
@@ -286,26 +280,16 @@ pub(crate) fn users<'a>(volumes: &'a [Volume], pods: &'a [Pod]) -> impl Iterator
 /// Keeps a Job's pod on the node where a volume is in use: one that only one node can have is not attached elsewhere.
 pub(crate) fn keep_at(job: &mut Job, Place { node, tolerations }: &Place) {
     let Some(pod) = pod(job) else { return };
-    let here = NodeSelectorRequirement {
-        key: "metadata.name".to_owned(),
-        operator: "In".to_owned(),
-        values: Some(vec![node.clone()]),
-    };
-    let term = NodeSelectorTerm { match_fields: Some(vec![here]), ..NodeSelectorTerm::default() };
-    pod.affinity = Some(Affinity {
-        node_affinity: Some(NodeAffinity {
-            required_during_scheduling_ignored_during_execution: Some(NodeSelector { node_selector_terms: vec![term] }),
-            ..NodeAffinity::default()
-        }),
-        ..Affinity::default()
-    });
+    let terms = json!([{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}]);
+    let here = json!({"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}});
+    pod.affinity = Some(serde_json::from_value(json!({"nodeAffinity": here})).expect("this is an affinity"));
     pod.tolerations = Some(tolerations.clone());
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::platform::fake::of;
+    use crate::platform::fake::{merged, of};
 
     /// Returns an app whose files are archived, with this difference.
     fn app(more: Value) -> ClientApp {
@@ -313,10 +297,7 @@ mod tests {
             "endpoint": "https://s3.example.com", "bucket": "dumps", "prefix": "prod",
             "credentialsSecret": {"name": "s3"}, "keep": {"daily": 7},
         });
-        let mut backup = json!({"schedule": "30 3 * * *", "store": store});
-        for (field, value) in more.as_object().unwrap() {
-            backup[field] = value.clone();
-        }
+        let backup = merged(json!({"schedule": "30 3 * * *", "store": store}), more);
         of(json!({
             "metadata": {"name": "acme", "namespace": "tenant", "uid": "uid"},
             "spec": {"hostname": "acme.example.com", "persistence": {"backup": backup}},
@@ -344,9 +325,11 @@ mod tests {
     fn extracted(app: &ClientApp, password: Value) -> Value {
         let image = &OperatorImage::named("operator:1");
         let backup = app.spec.persistence.backup.as_ref().unwrap();
-        let mut bucket = json!({"endpoint": "http://e", "bucket": "dumps", "credentialsSecret": {"name": "s3"}, "caSecret": {"name": "ca"}});
-        bucket["passwordSecret"] = password;
-        let (bucket, volumes) = (of(bucket), [volume("acme-nextcloud-nextcloud")]);
+        let bucket = of(json!({
+            "endpoint": "http://e", "bucket": "dumps", "credentialsSecret": {"name": "s3"}, "caSecret": {"name": "ca"},
+            "passwordSecret": password,
+        }));
+        let volumes = [volume("acme-nextcloud-nextcloud")];
         let archive = "20260131T033000Z-p9d4f";
         let what = Extract { id: "app-uid-1", archive, bucket: &bucket, path: "old/ns/acme.files" };
         json!(extract(Files { app, backup, volumes: &volumes, image }, "acme-files-2", what))
@@ -366,8 +349,8 @@ mod tests {
         let volumes = ["acme-nextcloud-nextcloud", "acme-nextcloud-nextcloud-data"].map(volume);
         let job = built(&app(json!({"user": 82})), &volumes, "operator:1");
         let pod = &job["spec"]["template"]["spec"];
-        let paths: Vec<_> =
-            pod["containers"][0]["volumeMounts"].as_array().unwrap().iter().map(|m| &m["mountPath"]).collect();
+        let mounts = pod["containers"][0]["volumeMounts"].as_array().unwrap().iter();
+        let paths: Vec<_> = mounts.map(|mount| &mount["mountPath"]).collect();
         assert_eq!(paths, ["/volumes/nextcloud", "/volumes/nextcloud-data", "/tmp"]);
         assert_eq!(pod["securityContext"]["runAsUser"], 82);
         let of = pod["containers"][0]["env"].as_array().unwrap().iter().find(|v| v["name"] == "ARCHIVE_OF").unwrap();

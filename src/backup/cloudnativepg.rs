@@ -111,47 +111,27 @@ mod tests {
     fn how_far_a_backup_is() {
         let store_down =
             "rpc error: code = Unknown desc = unexpected failure invoking barman-cloud-wal-archive: exit status 2";
-        let failed = "rpc error: code = Unknown desc = exit status 2";
+        let failed = json!({"phase": "failed", "error": "rpc error: code = Unknown desc = exit status 2"});
+        let fails = "failed: Backup b has failed: rpc error: code = Unknown desc = exit status 2; the log";
+        let done = json!({"phase": "completed"});
+        let own = |phase: &str| backup("pg-uid", json!({"phase": phase}));
+        let no_wal = "waits: Cluster acme-pg cannot archive WAL: rpc error";
         let good = || cluster(true, true, "");
         let none = || None;
         for (what, cluster, backup, expected) in [
             ("it begins", good(), none(), "creates: Backup b backs up the database"),
-            (
-                "no plugin, and none asked for",
-                cluster(false, true, ""),
-                none(),
-                "failed: Cluster acme-pg keeps no backups",
-            ),
+            ("no plugin, nor asked for", cluster(false, true, ""), none(), "failed: Cluster acme-pg keeps no backups"),
             ("not ready", cluster(true, false, ""), none(), "waits: Cluster acme-pg is not ready"),
-            (
-                "the store is down, and the Cluster calls itself ready",
-                cluster(true, true, store_down),
-                none(),
-                "waits: Cluster acme-pg cannot archive WAL: rpc error",
-            ),
+            // It calls itself ready.
+            ("the store is down", cluster(true, true, store_down), none(), no_wal),
             ("not seen yet", good(), backup("pg-uid", Value::Null), "runs: Backup b backs up"),
-            ("pending", good(), backup("pg-uid", json!({"phase": "pending"})), "runs: Backup b waits until its pod"),
-            ("started", good(), backup("pg-uid", json!({"phase": "started"})), "runs: Backup b backs up"),
-            ("running", good(), backup("pg-uid", json!({"phase": "running"})), "runs: Backup b backs up"),
-            ("completed", good(), backup("pg-uid", json!({"phase": "completed"})), "completed"),
-            (
-                "completed, and the Cluster is not ready any more",
-                cluster(true, false, ""),
-                backup("pg-uid", json!({"phase": "completed"})),
-                "completed",
-            ),
-            (
-                "failed",
-                good(),
-                backup("pg-uid", json!({"phase": "failed", "error": failed})),
-                "failed: Backup b has failed: rpc error: code = Unknown desc = exit status 2; the log",
-            ),
-            (
-                "of a former Cluster",
-                good(),
-                backup("former", json!({"phase": "completed"})),
-                "failed: Backup b is of another",
-            ),
+            ("pending", good(), own("pending"), "runs: Backup b waits until its pod"),
+            ("started", good(), own("started"), "runs: Backup b backs up"),
+            ("running", good(), own("running"), "runs: Backup b backs up"),
+            ("completed", good(), own("completed"), "completed"),
+            ("completed, and not ready any more", cluster(true, false, ""), own("completed"), "completed"),
+            ("failed", good(), backup("pg-uid", failed), fails),
+            ("of a former Cluster", good(), backup("former", done), "failed: Backup b is of another"),
         ] {
             let found = match backed_up("b".to_owned(), false, (&cluster, backup.as_ref())) {
                 Progress::Waits(why) => format!("waits: {why}"),

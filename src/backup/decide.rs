@@ -347,8 +347,7 @@ fn files(uid: &str, recorded: &ClientAppBackupStatus, observed: &Observed, now: 
             }
             Some(true) => Progress::Completed(reported(made, job.report.as_deref())),
             Some(false) => {
-                let why = job.not_started.as_ref().or(job.failure.as_ref());
-                let why = why.map_or_else(String::new, |why| format!(": {why}"));
+                let why = job.failed_because().map_or_else(String::new, |why| format!(": {why}"));
                 let (job, namespace) = (&made.job, app.namespace().unwrap_or_default());
                 Progress::Failed(format!("Job {job} has failed{why}; see `kubectl logs job/{job} -n {namespace}`"))
             }

@@ -28,6 +28,7 @@ use crate::{
     },
     platform::{
         api::ignore_not_found,
+        controller::ControllerContext,
         idle_job::newest_warning,
         job::{self, JOB_NAME, failure_line, not_started, progress, termination_message, waits_for_pods_since},
         key::Key,
@@ -85,27 +86,33 @@ pub(super) async fn observe(
             Database::Percona { cluster: cluster.map(Box::new), backup: made.map(Box::new) }
         }
     };
-    let mut files = Files::default();
-    if app.spec.persistence.backup.is_some() {
-        files.image.clone_from(&ctx.parts.image);
-        if let Some(recorded) = &backup.recorded_status.files {
-            files.job = made_job(client, namespace, app.metadata.uid.as_deref(), &recorded.job).await?;
+    let files = match app.spec.persistence.backup {
+        Some(_) => {
+            let recorded = backup.recorded_status.files.as_ref();
+            files(&ctx.parts, &app, recorded.map(|files| files.job.as_str())).await?
         }
-        if files.job.is_none() {
-            files.volumes = volumes(client, &app).await?;
-        }
-        if let Some(volumes) = &files.volumes {
-            let pods = pods(client, namespace).await?;
-            files.place = archive_job::place(volumes, &pods);
-            files.user = archive_job::users(volumes, &pods).next().map(ResourceExt::name_any);
-        }
-    }
+        None => Files::default(),
+    };
     Ok(Observed { subject: Subject::App(Box::new(app)), database, files, restore })
 }
 
-pub(crate) async fn pods(client: &Client, namespace: &str) -> Result<Vec<Pod>, Error> {
-    let pods = Api::<Pod>::namespaced(client.clone(), namespace).list(&ListParams::default()).await;
-    pods.map(|pods| pods.items).map_err(Error::api(format!("list the pods of namespace {namespace}")))
+/// Returns what archives or restores the files of an app, whose Job is recorded by this name.
+pub(crate) async fn files(ctx: &ControllerContext, app: &ClientApp, job: Option<&str>) -> Result<Files, Error> {
+    let (client, namespace) = (&ctx.client, app.namespace().unwrap_or_default());
+    let mut files = Files { image: ctx.image.clone(), ..Files::default() };
+    if let Some(name) = job {
+        files.job = made_job(client, &namespace, app.metadata.uid.as_deref(), name).await?;
+    }
+    if files.job.is_none() {
+        files.volumes = volumes(client, app).await?;
+    }
+    if let Some(volumes) = &files.volumes {
+        let pods = Api::<Pod>::namespaced(client.clone(), &namespace).list(&ListParams::default()).await;
+        let pods = pods.map_err(Error::api(format!("list the pods of namespace {namespace}")))?.items;
+        files.place = archive_job::place(volumes, &pods);
+        files.user = archive_job::users(volumes, &pods).next().map(ResourceExt::name_any);
+    }
+    Ok(files)
 }
 
 pub(crate) async fn standalone(client: &Client, namespace: &str, name: &str) -> Result<Database, Error> {
@@ -113,7 +120,7 @@ pub(crate) async fn standalone(client: &Client, namespace: &str, name: &str) -> 
 }
 
 /// Returns the volumes with files of an app. `None`: they are not known, or not all of them exist.
-pub(crate) async fn volumes(client: &Client, app: &ClientApp) -> Result<Option<Vec<Volume>>, Error> {
+async fn volumes(client: &Client, app: &ClientApp) -> Result<Option<Vec<Volume>>, Error> {
     let namespace = app.namespace().unwrap_or_default();
     let Some(inventory) = app.status.as_ref().and_then(|status| status.inventory.as_ref()) else { return Ok(None) };
     let api = Api::<PersistentVolumeClaim>::namespaced(client.clone(), &namespace);

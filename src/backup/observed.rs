@@ -45,7 +45,6 @@ pub(crate) enum Subject {
     Postgresql,
 }
 
-/// Its database.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum Database {
     /// It has none that the operator backs up.
@@ -62,7 +61,7 @@ pub(crate) enum Database {
     },
 }
 
-/// Holds what archives its files.
+/// Holds what archives or restores its files.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Files {
     /// The volumes, while there is no Job; `None`: they are not known, or not all of them exist.
@@ -78,7 +77,7 @@ pub(crate) struct Files {
 
 impl Files {
     /// Returns true if the volumes are known, or a Job that knows them exists.
-    pub(super) fn knows_volumes(&self) -> bool {
+    pub(crate) fn knows_volumes(&self) -> bool {
         self.volumes.is_some() || self.job.is_some()
     }
 }
@@ -106,5 +105,10 @@ impl ArchiveJob {
     /// Returns why nothing runs in it, as the end of a sentence; empty if something runs, or nothing is known.
     pub(crate) fn waits(&self) -> String {
         self.idle_because.as_ref().map_or_else(String::new, |why| format!("; {why}"))
+    }
+
+    /// Returns why it has failed, if that is known.
+    pub(crate) fn failed_because(&self) -> Option<&String> {
+        self.not_started.as_ref().or(self.failure.as_ref())
     }
 }

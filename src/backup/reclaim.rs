@@ -17,7 +17,7 @@ use crate::{
         BackupSubject, ClientApp, ClientAppBackupStatus, ClientAppRestore, FilesBackup, Reason, conditions::Verdict,
         label, percona::PerconaPGBackup,
     },
-    deletion::{self, Destroyer},
+    deletion::Destroyer,
     platform::{
         clock,
         operator_image::OperatorImage,
@@ -35,9 +35,7 @@ struct Left<'a> {
     restore: Option<String>,
     database: Option<PerconaPGBackup>,
     app: Option<ClientApp>,
-    /// The Job that archives.
     archives: Option<ArchiveJob>,
-    /// The Job that forgets the archive.
     forgets: Option<ArchiveJob>,
     image: Option<&'a OperatorImage>,
 }
@@ -114,8 +112,7 @@ fn forgotten(uid: &str, of: &BackupSubject, repository: Option<&str>, left: &Lef
             Some(true) => Next::Done,
             None => Next::Waits(format!("Job {name} forgets the archive{}", job.waits())),
             Some(false) => {
-                let why = job.not_started.as_ref().or(job.failure.as_ref());
-                let why = why.map_or_else(String::new, |why| format!(" ({why})"));
+                let why = job.failed_because().map_or_else(String::new, |why| format!(" ({why})"));
                 failed(format!("Job {name} has failed{why}: delete the Job to try again, which happens daily"))
             }
         };
@@ -153,11 +150,8 @@ pub(super) async fn reclaim(ctx: &RunContext<Backups>, backup: &Run<'_, Backups>
         Next::DeletePerconaBackup => {
             let Some(found) = &left.database else { return Ok(None) };
             let destroyer = Destroyer { client, lead: &ctx.parts.lead };
-            match destroyer.delete_backup(namespace, found.meta()).await {
-                Ok(()) => waits(format!("PerconaPGBackup {} is deleted", found.name_any())),
-                Err(deletion::Error::Api { operation, source }) => Err(Error::Api { operation, source }),
-                Err(deletion::Error::NotLeading { operation }) => Err(Error::NotLeading { operation }),
-            }
+            destroyer.delete_backup(namespace, found.meta()).await?;
+            waits(format!("PerconaPGBackup {} is deleted", found.name_any()))
         }
         Next::CreateJob(job) => {
             create(client, namespace, &*job).await?;
@@ -270,67 +264,36 @@ mod tests {
             app.metadata.deletion_timestamp = of(json!("2026-01-31T00:00:00Z"));
             Some(app)
         };
-        let foreign = || job(Some(true)).map(|job| ArchiveJob { is_ours: false, ..job });
+        let foreign = job(Some(true)).map(|job| ArchiveJob { is_ours: false, ..job });
+        let archives = |job| Left { archives: job, ..known() };
+        let forgetting = |job| Left { forgets: job, ..known() };
+        let of_app = |app| Left { app, ..known() };
+        let made = |label: &str, state: &str| Left { database: percona(label, state), ..known() };
+        let restored = Left { restore: Some("r".to_owned()), ..known() };
+        let moved = "failed: spec.persistence.backup of acme now names s3:http://s3/other/ns/acme.files";
+        let (gone, no_image) = ("failed: ClientApp acme, whose settings", Left { image: None, ..known() });
+        let forget_job = |words: &str| format!("{words} acme-files-f5f0c2c0e8a");
+        let (is_forgotten, fails) = (forget_job("waiting: Job") + " forgets", forget_job("failed: Job"));
         for (what, recorded, left, expected) in [
             ("nothing was made", &nothing, known(), "done"),
             ("an archive", &files, known(), forgets),
             ("the namespace goes", &files, Left { is_namespace_leaving: true, ..known() }, "done"),
-            (
-                "a restore reads it",
-                &files,
-                Left { restore: Some("r".to_owned()), ..known() },
-                "waiting: ClientAppRestore r",
-            ),
-            (
-                "it is being made",
-                &files,
-                Left { archives: job(None), ..known() },
-                "waiting: Job acme-files-5f0c2c0e8a archives",
-            ),
-            ("it was not made", &files, Left { archives: job(Some(false)), ..known() }, forgets),
-            (
-                "it is being forgotten",
-                &files,
-                Left { forgets: job(None), ..known() },
-                "waiting: Job acme-files-f5f0c2c0e8a forgets",
-            ),
-            ("it is forgotten", &files, Left { forgets: job(Some(true)), ..known() }, "done"),
-            (
-                "that has failed",
-                &files,
-                Left { forgets: job(Some(false)), ..known() },
-                "failed: Job acme-files-f5f0c2c0e8a has failed (it is locked)",
-            ),
-            (
-                "a user's Job",
-                &files,
-                Left { forgets: foreign(), ..known() },
-                "failed: Job acme-files-f5f0c2c0e8a is not the operator's",
-            ),
-            ("the app is gone", &files, Left { app: None, ..known() }, "failed: ClientApp acme, whose settings"),
-            (
-                "the app goes",
-                &files,
-                Left { app: leaving(app("dumps")), ..known() },
-                "failed: ClientApp acme, whose settings",
-            ),
-            (
-                "another bucket",
-                &files,
-                Left { app: Some(app("other")), ..known() },
-                "failed: spec.persistence.backup of acme now names s3:http://s3/other/ns/acme.files",
-            ),
+            ("a restore reads it", &files, restored, "waiting: ClientAppRestore r"),
+            ("it is being made", &files, archives(job(None)), "waiting: Job acme-files-5f0c2c0e8a archives"),
+            ("it was not made", &files, archives(job(Some(false))), forgets),
+            ("it is being forgotten", &files, forgetting(job(None)), &is_forgotten),
+            ("it is forgotten", &files, forgetting(job(Some(true))), "done"),
+            ("that has failed", &files, forgetting(job(Some(false))), &*format!("{fails} has failed (it is locked)")),
+            ("a user's Job", &files, forgetting(foreign), &*format!("{fails} is not the operator's")),
+            ("the app is gone", &files, of_app(None), gone),
+            ("the app goes", &files, of_app(leaving(app("dumps"))), gone),
+            ("another bucket", &files, of_app(Some(app("other"))), moved),
             ("no repository on record", &unknown, known(), "failed: spec.persistence.backup of acme now names"),
-            ("no image", &files, Left { image: None, ..known() }, "waiting: the operator does not know its own image"),
-            ("Percona's", &nothing, Left { database: percona(UID, "Succeeded"), ..known() }, "delete"),
-            ("Percona's, and an archive", &files, Left { database: percona(UID, "Failed"), ..known() }, "delete"),
-            (
-                "Percona's runs",
-                &nothing,
-                Left { database: percona(UID, "Running"), ..known() },
-                "waiting: PerconaPGBackup acme-pg-5f0c2c0e8a",
-            ),
-            ("of another backup", &nothing, Left { database: percona("x", "Succeeded"), ..known() }, "done"),
+            ("no image", &files, no_image, "waiting: the operator does not know its own image"),
+            ("Percona's", &nothing, made(UID, "Succeeded"), "delete"),
+            ("Percona's, and an archive", &files, made(UID, "Failed"), "delete"),
+            ("Percona's runs", &nothing, made(UID, "Running"), "waiting: PerconaPGBackup acme-pg-5f0c2c0e8a"),
+            ("of another backup", &nothing, made("x", "Succeeded"), "done"),
         ] {
             let subject = of(json!({"name": "acme"}));
             let found = match next(UID, &subject, &of(recorded.clone()), &left) {

@@ -9,11 +9,13 @@ use crate::{
         Reason,
         conditions::{State, kind},
     },
-    deletion,
     helm::{ChartError, HelmError, HelmFailure},
     platform::{
         controller::ReconcileError,
-        error::{Disposition, INTERNAL_ERROR, MINUTE, RetryPolicy, SECOND, api_disposition, api_sentence, jitter},
+        error::{
+            Disposition, INTERNAL_ERROR, MINUTE, ReconcileFailure, RetryPolicy, SECOND, api_disposition, api_sentence,
+            jitter,
+        },
         key::Key,
         panic::Panic,
     },
@@ -56,12 +58,13 @@ pub(crate) enum Error {
     Shutdown,
 }
 
-impl From<deletion::Error> for Error {
-    fn from(error: deletion::Error) -> Self {
-        match error {
-            deletion::Error::Api { operation, source } => Error::Api { operation, source },
+impl From<ReconcileFailure> for Error {
+    fn from(failure: ReconcileFailure) -> Self {
+        match failure {
+            ReconcileFailure::Api { operation, source } => Error::Api { operation, source },
             // The new leader continues.
-            deletion::Error::NotLeading { .. } => Error::Shutdown,
+            ReconcileFailure::NotLeading { .. } => Error::Shutdown,
+            ReconcileFailure::Panicked(panic) => Error::Panicked(panic),
         }
     }
 }
@@ -76,10 +79,6 @@ impl Error {
 const STALLED_AFTER: u32 = 5;
 
 impl ReconcileError for Error {
-    fn panicked(panic: Panic) -> Self {
-        Error::Panicked(panic)
-    }
-
     fn disposition(&self) -> Disposition {
         match self {
             Error::Api { source, .. } => api_disposition(source),

@@ -4,6 +4,7 @@
 
 use std::{borrow::Cow, fmt};
 
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use super::conditions::{State, Verdict, kind};
@@ -357,6 +358,19 @@ impl Verdict {
             State::False | State::Unknown => "no manual action is known to be required; Ready says what is waited for",
         };
         Verdict::no(Reason::NotStalled, message)
+    }
+
+    /// Returns `Ready` and, beside it, `Stalled` of an object without further conditions.
+    pub fn ready_and_stalled(
+        self,
+        is_stalled: bool,
+        previous: &[Condition],
+        generation: Option<i64>,
+        now: Timestamp,
+    ) -> Vec<Condition> {
+        let stalled = if is_stalled { self.that(true) } else { Verdict::not_stalled(&self) };
+        let verdicts = [(kind::READY, self), (kind::STALLED, stalled)];
+        verdicts.map(|(type_, verdict)| verdict.into_condition(type_, previous, generation, now)).into()
     }
 }
 

@@ -154,7 +154,7 @@ pub struct CaSecret {
 
 /// Number of snapshots to keep for each period in UTC, as `restic forget` counts them. A dump that is empty or of another server never
 /// replaces one with data, and the newest with data is always kept.
-#[derive(KubeSchema, ToSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
+#[derive(KubeSchema, ToSchema, Clone, Copy, Debug, Default, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("self.last + self.hourly + self.daily + self.weekly + self.monthly + self.yearly > 0").message("set the number of snapshots to keep, or omit keep to keep all"))]
 pub struct StoreKeep {
@@ -182,6 +182,21 @@ pub struct StoreKeep {
     #[serde(default = "super::number::<0>")]
     #[schemars(range(min = 0, max = 1000))]
     pub yearly: i32,
+}
+
+impl StoreKeep {
+    /// The number for each period, by restic's name of it.
+    pub fn counts(self) -> [(&'static str, i32); 6] {
+        let StoreKeep { last, hourly, daily, weekly, monthly, yearly } = self;
+        [
+            ("last", last),
+            ("hourly", hourly),
+            ("daily", daily),
+            ("weekly", weekly),
+            ("monthly", monthly),
+            ("yearly", yearly),
+        ]
+    }
 }
 
 /// A Secret with the password of a restic repository.

@@ -14,13 +14,13 @@ use kube::{Api, Resource};
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 
-use super::{Error, permit::DataOwner};
+use super::permit::DataOwner;
 use crate::{
     crd::{
         Reason, annotation,
         conditions::{find, kind},
     },
-    platform::api::ignore_not_found,
+    platform::{api::ignore_not_found, error::ReconcileFailure},
 };
 
 /// The time in which deletions are counted.
@@ -54,7 +54,7 @@ impl DeletionBrake {
         meta: &ObjectMeta,
         conditions: &[Condition],
         (total, now): (usize, Timestamp),
-    ) -> Result<Option<String>, Error> {
+    ) -> Result<Option<String>, ReconcileFailure> {
         let uid = meta.uid.as_deref().unwrap_or_default();
         if is_approved(meta) || self.is_allowed(uid, now) {
             return Ok(None);
@@ -103,12 +103,12 @@ impl DeletionBrake {
 }
 
 /// Returns true if the cluster-wide object of this name is gone or being deleted, with everything in it.
-pub(crate) async fn is_going<K>(client: &kube::Client, name: &str) -> Result<bool, Error>
+pub(crate) async fn is_going<K>(client: &kube::Client, name: &str) -> Result<bool, ReconcileFailure>
 where
     K: Resource<DynamicType = (), Scope = ClusterResourceScope> + Clone + fmt::Debug + DeserializeOwned,
 {
     let found = ignore_not_found(Api::<K>::all(client.clone()).get_metadata(name).await);
-    let found = found.map_err(Error::api(format!("get {} {name}", K::kind(&()))))?;
+    let found = found.map_err(ReconcileFailure::api(format!("get {} {name}", K::kind(&()))))?;
     Ok(found.is_none_or(|found| found.metadata.deletion_timestamp.is_some()))
 }
 

@@ -44,22 +44,8 @@ use crate::{
     crd::{Guard, percona::PerconaPGBackup},
     helm::storage,
     leadership::Leadership,
-    platform::{api::ignore_not_found, key::Key},
+    platform::{api::ignore_not_found, error::ReconcileFailure, key::Key},
 };
-
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum Error {
-    #[error("{operation}: {}", crate::platform::error::api_sentence(source))]
-    Api { operation: String, source: Box<kube::Error> },
-    #[error("{operation}: this process is no longer the leader, and deletes nothing")]
-    NotLeading { operation: String },
-}
-
-impl Error {
-    fn api(operation: impl Into<String>) -> impl FnOnce(kube::Error) -> Error {
-        |source| Error::Api { operation: operation.into(), source: Box::new(source) }
-    }
-}
 
 pub(crate) struct Destroyer<'a> {
     pub client: &'a Client,
@@ -72,7 +58,7 @@ impl Destroyer<'_> {
         &self,
         key: &Key,
         uid: &str,
-    ) -> Result<Result<DeletionGrant<K>, GrantDenied>, Error> {
+    ) -> Result<Result<DeletionGrant<K>, GrantDenied>, ReconcileFailure> {
         Ok(permit::grant(self.owner::<K>(key).await?.as_ref(), uid))
     }
 
@@ -83,21 +69,21 @@ impl Destroyer<'_> {
         key: &Key,
         uid: &str,
         secret: ObjectMeta,
-    ) -> Result<(), Error> {
+    ) -> Result<(), ReconcileFailure> {
         match permit::dependent(self.owner::<K>(key).await?.as_ref(), uid, secret) {
             Ok(Some(permit)) => self.delete(permit).await,
             Ok(None) | Err(_) => Ok(()),
         }
     }
 
-    async fn owner<K: DataOwner>(&self, key: &Key) -> Result<Option<Guard<K>>, Error> {
+    async fn owner<K: DataOwner>(&self, key: &Key) -> Result<Option<Guard<K>>, ReconcileFailure> {
         let api: Api<Guard<K>> = Api::namespaced(self.client.clone(), &key.namespace);
-        api.get_opt(&key.name).await.map_err(Error::api(format!("get {} {key}", K::kind(&()))))
+        api.get_opt(&key.name).await.map_err(ReconcileFailure::api(format!("get {} {key}", K::kind(&()))))
     }
 
     /// Deletes an object, and with a database all that belongs to it. Does nothing if the object is gone; a database that is
     /// being deleted is only asked to delete its dependents too. A conflict means that the object has changed since the judgement.
-    pub(crate) async fn delete(&self, permit: Permit) -> Result<(), Error> {
+    pub(crate) async fn delete(&self, permit: Permit) -> Result<(), ReconcileFailure> {
         let Permit { kind, namespace, target } = permit;
         let name = target.name.clone().unwrap_or_default();
         let operation = format!("delete {} {namespace}/{name}", kind.as_str());
@@ -106,7 +92,7 @@ impl Destroyer<'_> {
         if let Some(patch) = delete_with_data(kind, &target) {
             self.check_leading(&operation)?;
             let patched = api.patch_metadata(&name, &PatchParams::default(), &Patch::Merge(&patch)).await;
-            match ignore_not_found(patched).map_err(Error::api(&operation))? {
+            match ignore_not_found(patched).map_err(ReconcileFailure::api(&operation))? {
                 Some(patched) => version = patched.metadata.resource_version,
                 None => return Ok(()),
             }
@@ -116,7 +102,7 @@ impl Destroyer<'_> {
         }
         self.check_leading(&operation)?;
         let deleted = request(&api, &target, version, DeleteParams::background()).await;
-        if deleted.map_err(Error::api(operation))? {
+        if deleted.map_err(ReconcileFailure::api(operation))? {
             tracing::info!(kind = kind.as_str(), %namespace, %name, "deleted");
         }
         self.delete_unowned_dependents(kind, &namespace, &target).await
@@ -128,7 +114,7 @@ impl Destroyer<'_> {
         kind: DataKind,
         namespace: &str,
         database: &ObjectMeta,
-    ) -> Result<(), Error> {
+    ) -> Result<(), ReconcileFailure> {
         let DataKind::Database(DatabaseKind {
             unowned_dependents: Some(UnownedDependents { resource, is_deleted_with: goes_with }),
             ..
@@ -139,7 +125,8 @@ impl Destroyer<'_> {
         let resource = resource();
         let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), namespace, &resource);
         let listed = ignore_not_found(api.list(&ListParams::default()).await);
-        let listed = listed.map_err(Error::api(format!("list the {}s of namespace {namespace}", resource.kind)))?;
+        let listed =
+            listed.map_err(ReconcileFailure::api(format!("list the {}s of namespace {namespace}", resource.kind)))?;
         let is_due =
             |object: &DynamicObject| object.metadata.deletion_timestamp.is_none() && goes_with(object, database);
         for DynamicObject { metadata, .. } in listed.into_iter().flatten().filter(is_due) {
@@ -147,13 +134,15 @@ impl Destroyer<'_> {
             let operation = format!("delete {} {namespace}/{name}", resource.kind);
             self.check_leading(&operation)?;
             let version = metadata.resource_version.clone();
-            request(&api, &metadata, version, DeleteParams::background()).await.map_err(Error::api(operation))?;
+            request(&api, &metadata, version, DeleteParams::background())
+                .await
+                .map_err(ReconcileFailure::api(operation))?;
         }
         Ok(())
     }
 
     /// Deletes a Secret in which Helm stores a revision. It opens no data; without it the release can no longer be recognized.
-    pub(crate) async fn delete_revision(&self, namespace: &str, name: &str, uid: &str) -> Result<(), Error> {
+    pub(crate) async fn delete_revision(&self, namespace: &str, name: &str, uid: &str) -> Result<(), ReconcileFailure> {
         let operation = format!("delete Secret {namespace}/{name}, in which Helm stores a revision");
         if !name.starts_with(storage::PREFIX) {
             return Ok(());
@@ -161,25 +150,28 @@ impl Destroyer<'_> {
         self.check_leading(&operation)?;
         let meta = ObjectMeta { name: Some(name.to_owned()), uid: Some(uid.to_owned()), ..ObjectMeta::default() };
         let api = api(self.client, namespace, DataKind::Secret);
-        request(&api, &meta, None, DeleteParams::default()).await.map_err(Error::api(operation))?;
+        request(&api, &meta, None, DeleteParams::default()).await.map_err(ReconcileFailure::api(operation))?;
         Ok(())
     }
 
     /// Deletes a PerconaPGBackup, which the caller has found to be that of a deleted ClientAppBackup. Its data stay in the repository until
     /// pgBackRest lets them expire.
-    pub(crate) async fn delete_backup(&self, namespace: &str, backup: &ObjectMeta) -> Result<(), Error> {
+    pub(crate) async fn delete_backup(&self, namespace: &str, backup: &ObjectMeta) -> Result<(), ReconcileFailure> {
         let resource = ApiResource::erase::<PerconaPGBackup>(&());
         let operation = format!("delete PerconaPGBackup {namespace}/{}", backup.name.as_deref().unwrap_or_default());
         self.check_leading(&operation)?;
         let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), namespace, &resource);
         let version = backup.resource_version.clone();
-        request(&api, backup, version, DeleteParams::background()).await.map(drop).map_err(Error::api(operation))
+        request(&api, backup, version, DeleteParams::background())
+            .await
+            .map(drop)
+            .map_err(ReconcileFailure::api(operation))
     }
 
-    pub(crate) fn check_leading(&self, operation: &str) -> Result<(), Error> {
+    pub(crate) fn check_leading(&self, operation: &str) -> Result<(), ReconcileFailure> {
         match self.lead.is_held() {
             true => Ok(()),
-            false => Err(Error::NotLeading { operation: operation.to_owned() }),
+            false => Err(ReconcileFailure::NotLeading { operation: operation.to_owned() }),
         }
     }
 }
@@ -200,13 +192,13 @@ pub(crate) async fn namespace(
     client: &Client,
     lead: Option<&Leadership>,
     Vacant(namespace): Vacant<'_>,
-) -> Result<bool, Error> {
+) -> Result<bool, ReconcileFailure> {
     let operation = format!("delete namespace {}", namespace.metadata.name.as_deref().unwrap_or_default());
     if lead.is_some_and(|lead| !lead.is_held()) {
-        return Err(Error::NotLeading { operation });
+        return Err(ReconcileFailure::NotLeading { operation });
     }
     let (api, version) = (Api::<Namespace>::all(client.clone()), namespace.metadata.resource_version.clone());
-    request(&api, &namespace.metadata, version, DeleteParams::default()).await.map_err(Error::api(operation))
+    request(&api, &namespace.metadata, version, DeleteParams::default()).await.map_err(ReconcileFailure::api(operation))
 }
 
 /// Returns the patch that asks a database to delete its volumes and Secrets too, bound to the object as it was judged.

@@ -117,27 +117,13 @@ async fn an_upgrade_gets_values_kubeconfig_and_a_private_environment() {
     assert!(bed.read("used").contains("http://clientapp-operator"));
     let env = bed.read("env");
     let private = bed.dir.path().join("private");
-    for name in [
-        "HOME",
-        "TMPDIR",
-        "HELM_CACHE_HOME",
-        "HELM_CONFIG_HOME",
-        "HELM_DATA_HOME",
-        "HELM_REPOSITORY_CACHE",
-        "HELM_CONTENT_CACHE",
-        "KUBECONFIG",
-    ] {
+    let homes = ["HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME"];
+    let others = ["HOME", "TMPDIR", "HELM_REPOSITORY_CACHE", "HELM_CONTENT_CACHE", "KUBECONFIG"];
+    for name in homes.into_iter().chain(others) {
         assert!(env.contains(&format!("{name}={}", private.display())), "{name}: {env}");
     }
-    for line in [
-        "HELM_DRIVER=secret",
-        "HELM_NO_PLUGINS=1",
-        "NO_COLOR=1",
-        "TZ=UTC",
-        "GOGC=400",
-        "GOMEMLIMIT=256MiB",
-        "GOMAXPROCS=1",
-    ] {
+    let go = ["GOGC=400", "GOMEMLIMIT=256MiB", "GOMAXPROCS=1"];
+    for line in ["HELM_DRIVER=secret", "HELM_NO_PLUGINS=1", "NO_COLOR=1", "TZ=UTC"].into_iter().chain(go) {
         assert!(env.lines().any(|found| found == line), "{line}: {env}");
     }
     assert!(!env.contains("canary") && !env.contains("CARGO"), "{env}");
@@ -167,13 +153,12 @@ async fn failures_are_told_apart_and_worded() {
         "{failed:?}"
     );
     let killed = Bed::new("kill -KILL $$").upgrade().await.unwrap_err();
+    let by_9 =
+        "helm upgrade was killed by signal 9, probably for lack of memory: see the memory limit of the operator's pod";
     let late = Bed::with("sleep 1000", |settings| settings.deadline = Duration::from_millis(100));
     for (error, expected) in [
         (failed, "context deadline exceeded"),
-        (
-            killed,
-            "helm upgrade was killed by signal 9, probably for lack of memory: see the memory limit of the operator's pod",
-        ),
+        (killed, by_9),
         (late.upgrade().await.unwrap_err(), "helm upgrade was stopped, because it took longer than 0.1 s"),
     ] {
         assert_eq!(error.to_string(), expected);
@@ -249,12 +234,10 @@ async fn credentials_are_read_at_each_pull_and_told_to_helm_alone() {
 #[tokio::test]
 async fn without_an_entry_in_the_index_nothing_is_pulled() {
     let down = r#"looks like "https://charts.example.com" is not a valid chart repository or cannot be reached: EOF"#;
+    let absent = r#"chart "nextcloud" version "5.5.2" not found in https://charts.example.com repository"#;
     for (script, expected) in [
         (format!("echo repo >> \"$DIR/runs\"; echo 'Error: {down}' >&2; exit 1"), down),
-        (
-            repository("entries: {nextcloud: [{version: 5.5.1}]}", "exit 0"),
-            r#"chart "nextcloud" version "5.5.2" not found in https://charts.example.com repository"#,
-        ),
+        (repository("entries: {nextcloud: [{version: 5.5.1}]}", "exit 0"), absent),
         (repository("entries: [", "exit 0"), "the repository's index is not YAML: "),
         ("echo repo >> \"$DIR/runs\"".to_owned(), "the repository's index cannot be read: "),
     ] {
@@ -270,11 +253,10 @@ async fn check_says_what_is_wrong() {
     let says = async |script: &str| Bed::new(script).helm.check().await.map_err(|error| error.to_string());
     assert_eq!(says("echo v4.3.1").await, Ok(semver::Version::new(4, 3, 1)));
     assert_eq!(says("echo v4.1").await, Ok(semver::Version::new(4, 1, 0)));
+    let too_old =
+        "helm 3.22.0 is too old: at least 4.0.0 is needed; install it, or name another executable with --helm";
     for (script, expected) in [
-        (
-            "echo v3.22.0",
-            "helm 3.22.0 is too old: at least 4.0.0 is needed; install it, or name another executable with --helm",
-        ),
+        ("echo v3.22.0", too_old),
         ("echo '<html> login'", r#"is not helm: asked for its version, it said "<html> login""#),
         ("exit 0", r#"is not helm: asked for its version, it said """#),
         ("echo 'unknown flag: --template' >&2; exit 1", r#"it said "unknown flag: --template""#),

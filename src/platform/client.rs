@@ -45,7 +45,6 @@ const LOOPBACK: &str = "localhost,127.0.0.0/8,::1";
 /// The header of requests that are made as another user.
 pub(crate) const IMPERSONATE: HeaderName = HeaderName::from_static("impersonate-user");
 
-/// Returns a client for requests.
 pub(crate) fn requests(config: &Config) -> kube::Result<Client> {
     Ok(within(connection(config, UNACKNOWLEDGED)?, DEADLINE))
 }

@@ -26,13 +26,13 @@ use tokio::sync::{OnceCell, SetOnce};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
+pub(crate) use super::error::ReconcileError;
 use super::{
     backoff::Backoff,
-    error::Disposition,
     events::Recorder,
     key::{Key, key_of},
     operator_image::OperatorImage,
-    panic::{Panic, caught, survived},
+    panic::{caught, survived},
     watch::{WatchLog, after_store, in_pages, run_until_stopped},
 };
 use crate::{
@@ -78,11 +78,6 @@ pub trait ReconciledObject:
 impl<K> ReconciledObject for K where
     K: Resource<DynamicType = (), Scope: ApiScope> + Clone + Debug + DeserializeOwned + Send + Sync + 'static
 {
-}
-
-pub(crate) trait ReconcileError: std::error::Error + Send + Sync + 'static {
-    fn disposition(&self) -> Disposition;
-    fn panicked(panic: Panic) -> Self;
 }
 
 pub(crate) trait Reconciler: Send + Sync + 'static {

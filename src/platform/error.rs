@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use super::api_error::{ApiErrorKind, classify};
+use super::{
+    api_error::{ApiErrorKind, classify},
+    panic::Panic,
+};
 use crate::crd::{
     Reason,
     conditions::{State, Verdict, kind},
@@ -16,6 +19,43 @@ pub(crate) fn api_sentence(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) => status.message.clone(),
         other => other.to_string(),
+    }
+}
+
+/// What can go wrong in a reconcile of any kind.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ReconcileFailure {
+    #[error("{operation}: {}", api_sentence(source))]
+    Api { operation: String, source: Box<kube::Error> },
+    #[error("{operation}: this operator is no longer the leader")]
+    NotLeading { operation: String },
+    #[error(transparent)]
+    Panicked(Panic),
+}
+
+impl ReconcileFailure {
+    pub(crate) fn api(operation: impl Into<String>) -> impl FnOnce(kube::Error) -> ReconcileFailure {
+        |source| ReconcileFailure::Api { operation: operation.into(), source: Box::new(source) }
+    }
+}
+
+/// A failure of a reconcile, as a controller handles it.
+pub(crate) trait ReconcileError: std::error::Error + From<ReconcileFailure> + Send + Sync + 'static {
+    fn disposition(&self) -> Disposition;
+
+    fn panicked(panic: Panic) -> Self {
+        ReconcileFailure::Panicked(panic).into()
+    }
+}
+
+impl ReconcileError for ReconcileFailure {
+    fn disposition(&self) -> Disposition {
+        match self {
+            ReconcileFailure::Api { source, .. } => api_disposition(source),
+            // The next leader tells what it finds.
+            ReconcileFailure::NotLeading { .. } => Disposition::unreported(Reason::NotLeading, RetryPolicy::OnChange),
+            ReconcileFailure::Panicked(_) => INTERNAL_ERROR,
+        }
     }
 }
 
@@ -135,6 +175,13 @@ mod tests {
             assert_eq!((disposition.reason, disposition.stalled), (reason, stalled));
             assert_eq!(disposition.retry.delay(1), Some(Duration::from_secs(first)));
         }
+    }
+
+    #[test]
+    fn a_process_that_does_not_lead_any_more_tells_nothing() {
+        let disposition =
+            ReconcileFailure::NotLeading { operation: "delete PerconaPGBackup ns/b".to_owned() }.disposition();
+        assert_eq!((disposition.condition, disposition.retry.delay(1)), (None, None));
     }
 
     #[test]

@@ -29,6 +29,21 @@ pub(crate) fn of<K: DeserializeOwned>(object: Value) -> K {
     serde_json::from_value(object).unwrap()
 }
 
+/// Merges as a merge patch does.
+pub(crate) fn merged(mut whole: Value, more: Value) -> Value {
+    let Value::Object(fields) = more else { return more };
+    if !whole.is_object() {
+        whole = json!({});
+    }
+    for (field, value) in fields {
+        match value.is_null() {
+            true => _ = whole.as_object_mut().unwrap().remove(&field),
+            false => whole[&field] = merged(whole[&field].take(), value),
+        }
+    }
+    whole
+}
+
 /// A client of a server that answers method, path and body of each request with a status and an object.
 pub(crate) fn client(answer: impl Fn(&Method, &str, Value) -> (u16, Value) + Clone + Send + 'static) -> Client {
     let service = service_fn(move |request: Request<Body>| {

@@ -127,7 +127,6 @@ fn is_addition(line: &str) -> bool {
     line.starts_with(char::is_whitespace) || ADDITIONS.iter().any(|addition| line.starts_with(addition))
 }
 
-/// Returns the latest termination of a container.
 pub(crate) fn last_termination(container: &ContainerStatus) -> Option<&ContainerStateTerminated> {
     let states = [container.state.as_ref(), container.last_state.as_ref()];
     states.into_iter().flatten().find_map(|state| state.terminated.as_ref())
@@ -189,21 +188,16 @@ mod tests {
     #[test]
     fn why_a_container_has_failed() {
         let refused = "psql: error: connection to server at \"db\" (10.1.2.3), port 5432 failed: Connection refused";
+        let syntax = "psql:<stdin>:1: ERROR:  syntax error at or near \"x\"";
+        let denied = "pg_dump: error: query failed: ERROR:  permission denied";
         for (words, expected) in [
             ("one\nerror: two.\n\n".to_owned(), Some("two")),
             (
                 format!("{refused}\n\tIs the server running on that host and accepting TCP/IP connections?\n"),
                 Some(refused),
             ),
-            (
-                "psql:<stdin>:1: ERROR:  syntax error at or near \"x\"\nLINE 1: x\n        ^\n".to_owned(),
-                Some("psql:<stdin>:1: ERROR:  syntax error at or near \"x\""),
-            ),
-            (
-                "pg_dump: error: query failed: ERROR:  permission denied\npg_dump: detail: Query was: LOCK\n"
-                    .to_owned(),
-                Some("pg_dump: error: query failed: ERROR:  permission denied"),
-            ),
+            (format!("{syntax}\nLINE 1: x\n        ^\n"), Some(syntax)),
+            (format!("{denied}\npg_dump: detail: Query was: LOCK\n"), Some(denied)),
             ("  indented\n".to_owned(), Some("indented")),
             (String::new(), None),
         ] {

@@ -290,9 +290,10 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::platform::fake::{merged, of};
 
     fn pod(name: &str, status: Value) -> Pod {
-        serde_json::from_value(json!({"metadata": {"name": name, "namespace": "ns"}, "status": status})).unwrap()
+        of(json!({"metadata": {"name": name, "namespace": "ns"}, "status": status}))
     }
 
     fn containers(kind: &str, state: Value, last: Value) -> Value {
@@ -306,72 +307,54 @@ mod tests {
         let main = |state: Value, last: Value| containers("containerStatuses", state, last);
         let waiting = |reason: &str, message: &str| json!({"waiting": {"reason": reason, "message": message}});
         let ended = |code: i32, reason: &str| json!({"terminated": {"exitCode": code, "reason": reason}});
-        let none = json!({});
+        let (none, running) = (|| json!({}), || json!({"running": {}}));
         let ready = json!({"conditions": [{"type": "Ready", "status": "True"}]});
         let unscheduled = json!({"conditions": [
             {"type": "PodScheduled", "status": "False", "message": "0/1 nodes are available: 1 Insufficient cpu.\n"},
         ]});
-        let init = containers("initContainerStatuses", ended(3, "Error"), none.clone());
+        let init = containers("initContainerStatuses", ended(3, "Error"), none());
+        let evicted =
+            json!({"phase": "Failed", "reason": "Evicted", "message": "The node was low on resource: memory. "});
+        let misconfigured = main(waiting("CreateContainerConfigError", "secret \"x\" not found"), none());
+        let looping = |last: Value| main(waiting("CrashLoopBackOff", "back-off"), last);
+        let web = |words: &str| Some(format!("container web of pod a {words}"));
+        let (logs, previous) = ("see `kubectl logs -n ns a -c web`", "see `kubectl logs --previous -n ns a -c web`");
+        let again = "probably because its liveness or startup probe fails";
+        let pod_is = |words: &str| Some(format!("pod a {words}"));
+        let pulls = main(waiting("ImagePullBackOff", "Back-off pulling image \"shop:7\""), none());
         for (status, expected) in [
-            (ready.clone(), None),
+            (ready, None),
             (json!({}), None),
-            (unscheduled.clone(), Some("pod a is not scheduled: 0/1 nodes are available: 1 Insufficient cpu")),
+            (unscheduled, pod_is("is not scheduled: 0/1 nodes are available: 1 Insufficient cpu")),
+            (pulls, web("cannot pull image shop:7: see `kubectl describe pod -n ns a`")),
+            (looping(ended(1, "Error")), web(&format!("ends with exit code 1: {logs}"))),
             (
-                main(waiting("ImagePullBackOff", "Back-off pulling image \"shop:7\""), none.clone()),
-                Some("container web of pod a cannot pull image shop:7: see `kubectl describe pod -n ns a`"),
+                looping(ended(137, "OOMKilled")),
+                web(&format!("was ended for needing more memory than its limit (OOMKilled): {logs}")),
             ),
-            (
-                main(waiting("CrashLoopBackOff", "back-off 40s restarting"), ended(1, "Error")),
-                Some("container web of pod a ends with exit code 1: see `kubectl logs -n ns a -c web`"),
-            ),
-            (
-                main(waiting("CrashLoopBackOff", "back-off"), ended(137, "OOMKilled")),
-                Some(
-                    "container web of pod a was ended for needing more memory than its limit (OOMKilled): see `kubectl logs -n ns a -c web`",
-                ),
-            ),
-            (
-                main(waiting("CreateContainerConfigError", "secret \"x\" not found"), none.clone()),
-                Some("container web of pod a does not start: CreateContainerConfigError: secret \"x\" not found"),
-            ),
-            (main(waiting("ContainerCreating", ""), none.clone()), None),
-            (
-                main(json!({"running": {}}), none.clone()),
-                Some("container web of pod a runs but is not ready: see `kubectl logs -n ns a -c web`"),
-            ),
-            (
-                main(json!({"running": {}}), ended(1, "Error")),
-                Some("container web of pod a ends with exit code 1: see `kubectl logs --previous -n ns a -c web`"),
-            ),
+            (misconfigured, web("does not start: CreateContainerConfigError: secret \"x\" not found")),
+            (main(waiting("ContainerCreating", ""), none()), None),
+            (main(running(), none()), web(&format!("runs but is not ready: {logs}"))),
+            (main(running(), ended(1, "Error")), web(&format!("ends with exit code 1: {previous}"))),
             // Killed by a probe, a program may end as if all were well.
             (
-                main(json!({"running": {}}), ended(0, "Completed")),
-                Some(
-                    "container web of pod a is restarted again (exit code 0), probably because its liveness or startup probe fails: see `kubectl logs --previous -n ns a -c web`",
-                ),
+                main(running(), ended(0, "Completed")),
+                web(&format!("is restarted again (exit code 0), {again}: {previous}")),
             ),
-            (
-                main(waiting("CrashLoopBackOff", "back-off"), ended(137, "Error")),
-                Some(
-                    "container web of pod a is restarted again (exit code 137), probably because its liveness or startup probe fails: see `kubectl logs -n ns a -c web`",
-                ),
-            ),
-            (init, Some("init container web of pod a ends with exit code 3: see `kubectl logs -n ns a -c web`")),
-            (
-                json!({"phase": "Failed", "reason": "Evicted", "message": "The node was low on resource: memory. "}),
-                Some("pod a has failed: Evicted: The node was low on resource: memory"),
-            ),
+            (looping(ended(137, "Error")), web(&format!("is restarted again (exit code 137), {again}: {logs}"))),
+            (init, Some(format!("init container web of pod a ends with exit code 3: {logs}"))),
+            (evicted, pod_is("has failed: Evicted: The node was low on resource: memory")),
         ] {
-            assert_eq!(why(&[pod("a", status.clone())], None).as_deref(), expected, "{status}");
+            assert_eq!(why(&[pod("a", status.clone())], None), expected, "{status}");
         }
         // The worst of several, whatever their order; a pod that is being deleted does not count.
-        let running = pod("b", main(json!({"running": {}}), none.clone()));
+        let running = pod("b", main(running(), none()));
         let crashing = pod("c", main(waiting("CrashLoopBackOff", "x"), ended(1, "Error")));
         for pods in [[running.clone(), crashing.clone()], [crashing.clone(), running.clone()]] {
             assert!(why(&pods, None).unwrap().contains("pod c ends with exit code 1"));
         }
         let mut going = crashing;
-        going.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
+        going.metadata.deletion_timestamp = of(json!("2026-01-01T00:00:00Z"));
         assert!(why(&[going, running], None).unwrap().contains("pod b runs"));
     }
 
@@ -381,10 +364,8 @@ mod tests {
         let ended = json!({"terminated": {"exitCode": 0, "finishedAt": "2026-01-01T00:07:00Z"}});
         let status = |phase: &str, init: &Value, main: &Value| {
             let mut status = containers("containerStatuses", main.clone(), json!({}));
-            status["initContainerStatuses"] =
-                containers("initContainerStatuses", init.clone(), json!({}))["initContainerStatuses"].clone();
             status["phase"] = json!(phase);
-            status
+            merged(status, containers("initContainerStatuses", init.clone(), json!({})))
         };
         let running = json!({"running": {}});
         for (status, minute) in [
@@ -400,7 +381,7 @@ mod tests {
             (json!({"phase": "Failed", "reason": "Evicted"}), Some(1)),
         ] {
             let mut pod = pod("a", status.clone());
-            pod.metadata.creation_timestamp = serde_json::from_value(json!("2026-01-01T00:01:00Z")).unwrap();
+            pod.metadata.creation_timestamp = of(json!("2026-01-01T00:01:00Z"));
             let expected = minute.map(|minute: u8| format!("2026-01-01T00:{minute:02}:00Z").parse().unwrap());
             assert_eq!(idle_since(&pod), expected, "{status}");
         }
@@ -410,13 +391,11 @@ mod tests {
     fn revised(name: &str, created: i64, hash: Option<&str>, phase: &str) -> Pod {
         let mut pod = pod(name, json!({"phase": phase, "reason": "Evicted", "message": format!("{name} is evicted")}));
         if phase == "Pending" {
-            pod.status.as_mut().unwrap().conditions = serde_json::from_value(json!([
-                {"type": "PodScheduled", "status": "False", "message": format!("no node for {name}")},
-            ]))
-            .unwrap();
+            let message = format!("no node for {name}");
+            pod.status.as_mut().unwrap().conditions =
+                of(json!([{"type": "PodScheduled", "status": "False", "message": message}]));
         }
-        pod.metadata.creation_timestamp =
-            serde_json::from_value(json!(format!("2026-01-01T00:00:{created:02}Z"))).unwrap();
+        pod.metadata.creation_timestamp = of(json!(format!("2026-01-01T00:00:{created:02}Z")));
         pod.metadata.labels = hash.map(|hash| [("pod-template-hash".to_owned(), hash.to_owned())].into());
         pod
     }
@@ -426,18 +405,14 @@ mod tests {
         let old = |phase: &str| revised("old", 1, Some("r1"), phase);
         let new = |phase: &str| revised("new", 9, Some("r2"), phase);
         let starts = || Pod { status: None, ..new("Running") };
+        let gone = revised("gone", 1, Some("r2"), "Failed");
         for (what, pods, present, expected) in [
             ("the newest pod's revision", vec![old("Failed"), new("Pending")], None, Some("new")),
             ("in any order", vec![new("Pending"), old("Failed")], None, Some("new")),
             ("as the workload says", vec![old("Failed"), new("Pending")], Some("r1"), Some("old")),
             ("it has none yet", vec![old("Pending")], Some("r2"), Some("old")),
             ("it has nothing to say yet", vec![old("Pending"), starts()], None, None),
-            (
-                "evicted, and replaced",
-                vec![revised("gone", 1, Some("r2"), "Failed"), new("Pending")],
-                None,
-                Some("new"),
-            ),
+            ("evicted, and replaced", vec![gone, new("Pending")], None, Some("new")),
             ("evicted only", vec![new("Failed")], None, Some("new")),
             ("unlabelled", vec![revised("plain", 1, None, "Pending")], None, Some("plain")),
         ] {
@@ -453,18 +428,14 @@ mod tests {
         let owned_pod = |hash: &str, owners: Value, status: Value| -> Pod {
             let labels = json!({"controller-revision-hash": hash});
             let meta = json!({"name": "db-0", "namespace": "ns", "uid": "u", "resourceVersion": "7", "labels": labels, "ownerReferences": owners});
-            serde_json::from_value(json!({"metadata": meta, "status": status})).unwrap()
+            of(json!({"metadata": meta, "status": status}))
         };
         let set = || owner("StatefulSet", "s");
         let main = |state: Value| containers("containerStatuses", state, json!({}));
         let pulls = || main(json!({"waiting": {"reason": "ImagePullBackOff"}}));
-        let looping = || {
-            containers(
-                "containerStatuses",
-                json!({"waiting": {"reason": "CrashLoopBackOff"}}),
-                json!({"terminated": {"exitCode": 1}}),
-            )
-        };
+        let (loops, ended) =
+            (json!({"waiting": {"reason": "CrashLoopBackOff"}}), json!({"terminated": {"exitCode": 1}}));
+        let looping = || containers("containerStatuses", loops.clone(), ended.clone());
         let unscheduled = || json!({"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False"}]});
         let ready = json!({"conditions": [{"type": "Ready", "status": "True"}]});
         let init = json!({
@@ -487,16 +458,12 @@ mod tests {
             ("it is another workload's", owned_pod("r1", owner("ReplicaSet", "s"), pulls()), true, None),
             ("it has no owner", owned_pod("r1", json!([]), pulls()), true, None),
         ] {
-            let found =
-                stuck(std::slice::from_ref(&pod), "s", &StatefulSetRollout { revision: "r2".to_owned(), in_order });
+            let rollout = StatefulSetRollout { revision: "r2".to_owned(), in_order };
+            let found = stuck(std::slice::from_ref(&pod), "s", &rollout);
             assert_eq!(found.as_ref().map(|stuck| stuck.is_idle), expected, "{what}");
             let mut going = pod;
-            going.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
-            assert_eq!(
-                stuck(&[going], "s", &StatefulSetRollout { revision: "r2".to_owned(), in_order }),
-                None,
-                "{what}"
-            );
+            going.metadata.deletion_timestamp = of(json!("2026-01-01T00:00:00Z"));
+            assert_eq!(stuck(&[going], "s", &rollout), None, "{what}");
             if let Some(stuck) = found {
                 let command = "its StatefulSet waits for it: `kubectl delete pod -n ns db-0`";
                 assert_eq!(stuck.sentence("ns").ends_with(command), !stuck.is_idle, "{what}");
@@ -514,12 +481,10 @@ mod tests {
             (json!({"podManagementPolicy": "Parallel"}), 2, Some(false)),
             (json!({}), 1, None),
         ] {
-            let mut set = json!({
-                "metadata": {"generation": 2}, "spec": {"selector": {}, "serviceName": "db", "template": {}},
-                "status": {"replicas": 1, "observedGeneration": observed, "updateRevision": "r2"},
-            });
-            set["spec"].as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
-            let found = rollout(&serde_json::from_value(set).unwrap());
+            let whole = merged(json!({"selector": {}, "serviceName": "db", "template": {}}), spec.clone());
+            let status = json!({"replicas": 1, "observedGeneration": observed, "updateRevision": "r2"});
+            let set = json!({"metadata": {"generation": 2}, "spec": whole, "status": status});
+            let found = rollout(&of(set));
             assert_eq!(found.map(|rollout| rollout.in_order), expected, "{spec} {observed}");
         }
     }
@@ -537,10 +502,8 @@ mod tests {
             pod.spec = serde_json::from_value(spec).unwrap();
             why(&[pod], None)
         };
-        let (spec, gated) = (
-            json!({"nodeName": "one", "containers": []}),
-            json!({"nodeName": "one", "containers": [], "readinessGates": [{"conditionType": "x"}]}),
-        );
+        let spec = json!({"nodeName": "one", "containers": []});
+        let gated = merged(spec.clone(), json!({"readinessGates": [{"conditionType": "x"}]}));
         assert_eq!(on(spec.clone(), true).as_deref(), Some("pod a is on node one, which does not report"));
         assert!(on(spec, false).unwrap().contains("runs but is not ready"));
         assert_eq!(on(gated, true), None);
@@ -565,9 +528,7 @@ mod tests {
         assert_eq!(parsed(json!({"matchLabels": {"a": "1", "b": "2"}})).as_deref(), Some("a=1,b=2"));
         // An empty selector, which matches all pods of the namespace, does not select a workload's pods.
         assert_eq!(parsed(json!({})), None);
-        assert_eq!(
-            parsed(json!({"matchLabels": {"a": "1"}, "matchExpressions": [{"key": "b", "operator": "Exists"}]})),
-            None
-        );
+        let expressions = json!([{"key": "b", "operator": "Exists"}]);
+        assert_eq!(parsed(json!({"matchLabels": {"a": "1"}, "matchExpressions": expressions})), None);
     }
 }

@@ -12,11 +12,11 @@ use serde_json::{Value, json};
 use super::{
     api::ignore_not_found,
     controller::{ApiScope as _, ReconciledObject},
+    error::ReconcileFailure,
     key::Key,
 };
 use crate::crd::Guard;
 
-/// Returns true if an object has this finalizer.
 pub(crate) fn has_finalizer(meta: &ObjectMeta, finalizer: &str) -> bool {
     meta.finalizers.iter().flatten().any(|found| found == finalizer)
 }
@@ -84,7 +84,12 @@ impl<'a, K: ReconciledObject, S> Reconciled<'a, K, S> {
 
     /// Adds a finalizer to the object. Returns `false` if the object is gone, which is not a failure, but then nothing may be created
     /// for it, because no teardown would follow.
-    pub async fn add_finalizer(&self, client: &Client, finalizer: &str) -> kube::Result<bool> {
+    pub(crate) async fn add_finalizer(&self, client: &Client, finalizer: &str) -> Result<bool, ReconcileFailure> {
+        let operation = format!("add the finalizer to {} {}", K::kind(&()), self.key);
+        self.with_finalizer(client, finalizer).await.map_err(ReconcileFailure::api(operation))
+    }
+
+    async fn with_finalizer(&self, client: &Client, finalizer: &str) -> kube::Result<bool> {
         let with =
             |meta: &ObjectMeta| finalizers_except(meta, finalizer).chain([finalizer.to_owned()]).collect::<Vec<_>>();
         match self.patch_finalizers(client, with(self.meta())).await {
@@ -107,8 +112,10 @@ impl<'a, K: ReconciledObject, S> Reconciled<'a, K, S> {
     }
 
     /// Removes a finalizer from the object. Returns `false` if the object is gone.
-    pub async fn remove_finalizer(&self, client: &Client, finalizer: &str) -> kube::Result<bool> {
-        self.patch_finalizers(client, finalizers_except(self.meta(), finalizer).collect()).await
+    pub(crate) async fn remove_finalizer(&self, client: &Client, finalizer: &str) -> Result<bool, ReconcileFailure> {
+        let removed = self.patch_finalizers(client, finalizers_except(self.meta(), finalizer).collect()).await;
+        let operation = format!("remove the finalizer from {} {}", K::kind(&()), self.key);
+        removed.map_err(ReconcileFailure::api(operation))
     }
 
     /// Writes the finalizers of the object as the watch has it.
@@ -205,7 +212,7 @@ mod tests {
             seen["metadata"] = json!({"namespace": "ns", "name": "b", "uid": "u", "resourceVersion": "1"});
             let (key, guard) = (Key::new("ns", "b"), from_value::<Guard<ClientAppBackup>>(seen).unwrap());
             let object = Statuses::<ClientAppBackupStatus>::default();
-            let added = object.reconciled(&key, &guard).add_finalizer(&client, "mine").await;
+            let added = object.reconciled(&key, &guard).with_finalizer(&client, "mine").await;
             let found = match added {
                 Ok(is_there) => Ok(written.lock().unwrap().clone().filter(|_| is_there)),
                 Err(kube::Error::Api(status)) => Err(status.code),

@@ -33,12 +33,12 @@ use super::{
         ControllerContext, Objects, RECHECK_GONE, ReconcileError, ReconciledObject, Reconciler, after_finalizer,
         control,
     },
-    error::{Disposition, INTERNAL_ERROR, RetryPolicy, api_disposition, api_sentence},
+    error::{Disposition, ReconcileFailure, RetryPolicy},
     events::{publish_by, ready_transition},
     key::{Key, key_of},
-    panic::{Panic, caught},
+    panic::caught,
     reconciled::Reconciled,
-    status::{Statuses, is_gone},
+    status::Statuses,
 };
 use crate::crd::{
     BackupPhase, BackupSubject, ClientAppBackupStatus, ClientAppRestoreStatus, Guard, RECLAIM_FINALIZER, RUN_FINALIZER,
@@ -274,7 +274,7 @@ impl<K: RunOnce> Reconciler for RunContext<K> {
         let waits = comes_later(self, guard);
         let outcome = match waits {
             true => Ok(waiting(&run.recorded_status)),
-            false => caught(K::decided(self, run), Error::Panicked).await,
+            false => caught(K::decided(self, run), Error::panicked).await,
         };
         let is_recorded = outcome.as_ref().is_ok_and(|outcome| outcome.status.makes_the_same(&run.recorded_status));
         let outcome = match outcome {
@@ -321,8 +321,7 @@ async fn released<K: RunOnce>(ctx: &RunContext<K>, run: &Run<'_, K>) -> Result<A
         }
         return Ok(next_look(run.meta()));
     }
-    let removed = run.remove_finalizer(&ctx.parts.client, RUN_FINALIZER).await;
-    removed.map(after_finalizer).map_err(Error::api(format!("remove the finalizer of {}", run.key)))
+    Ok(after_finalizer(run.remove_finalizer(&ctx.parts.client, RUN_FINALIZER).await?))
 }
 
 /// Deletes what a deleted run has made, if its spec asks for that, and removes the finalizer.
@@ -332,7 +331,7 @@ async fn reclaimed<K: RunOnce>(ctx: &RunContext<K>, run: &Run<'_, K>) -> Result<
         return Ok(Action::await_change());
     }
     if is_asked {
-        match caught(K::reclaim(ctx, run), Error::Panicked).await {
+        match caught(K::reclaim(ctx, run), Error::panicked).await {
             Ok(None) => {}
             Ok(Some(ready)) => {
                 write(ctx, run, Ok(&Outcome { status: run.recorded_status.clone(), ready, step: None })).await?;
@@ -345,17 +344,15 @@ async fn reclaimed<K: RunOnce>(ctx: &RunContext<K>, run: &Run<'_, K>) -> Result<
             }
         }
     }
-    let removed = run.remove_finalizer(&ctx.parts.client, RECLAIM_FINALIZER).await;
-    removed.map(after_finalizer).map_err(Error::api(format!("remove the finalizer of {}", run.key)))
+    Ok(after_finalizer(run.remove_finalizer(&ctx.parts.client, RECLAIM_FINALIZER).await?))
 }
 
 /// Adds the finalizer, so that what a step leaves does not outlive the object.
 pub(crate) async fn hold<K: RunOnce>(ctx: &RunContext<K>, run: &Run<'_, K>) -> Result<(), Error> {
-    if run.has_finalizer(RUN_FINALIZER) {
-        return Ok(());
+    if !run.has_finalizer(RUN_FINALIZER) {
+        run.add_finalizer(&ctx.parts.client, RUN_FINALIZER).await?;
     }
-    let added = run.add_finalizer(&ctx.parts.client, RUN_FINALIZER).await;
-    added.map(drop).map_err(Error::api(format!("add the finalizer of {}", run.key)))
+    Ok(())
 }
 
 /// Returns an object of another kind that has begun and not ended.
@@ -455,9 +452,8 @@ async fn write<K: RunOnce>(
 ) -> Result<bool, Error> {
     let recorded = &run.recorded_status;
     let status = status(recorded, run.meta().generation, outcome, clock::now());
-    match ctx.statuses.write(&ctx.parts.client, run, &status).await {
-        Err(error) if is_gone(&error) => return Ok(false),
-        written => written.map_err(Error::api(format!("write the status of {}", run.key)))?,
+    if !ctx.statuses.record(&ctx.parts.client, run, &status).await? {
+        return Ok(false);
     }
     let turn = ready_transition(K::ACTION, recorded.conditions(), status.conditions());
     publish_by(&ctx.parts.recorder, &run.reference(), turn.as_slice()).await;
@@ -478,40 +474,28 @@ fn status<K: RunOnce>(
         Err((_, disposition)) if disposition.condition.is_none() => return recorded.clone(),
         Err((error, disposition)) => (recorded.clone(), disposition.verdict(error), disposition.stalled),
     };
-    let stalled = match is_stalled {
-        true => ready.that(true),
-        false => Verdict::not_stalled(&ready),
-    };
-    let condition = |type_, verdict: Verdict| verdict.into_condition(type_, recorded.conditions(), generation, now);
-    let conditions = vec![condition(kind::READY, ready), condition(kind::STALLED, stalled)];
-    status.with(generation, conditions)
+    status.with(generation, ready.ready_and_stalled(is_stalled, recorded.conditions(), generation, now))
 }
 
 /// Tells what can go wrong, and what follows from it.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    #[error("{operation}: {}", api_sentence(source))]
-    Api { operation: String, source: Box<kube::Error> },
+    #[error(transparent)]
+    Failed(#[from] ReconcileFailure),
     #[error("{0}")]
     Invalid(String),
-    #[error("{operation}: this operator is no longer the leader")]
-    NotLeading { operation: String },
-    #[error(transparent)]
-    Panicked(Panic),
 }
 
 impl Error {
     pub(crate) fn api(operation: impl Into<String>) -> impl FnOnce(kube::Error) -> Error {
-        |source| Error::Api { operation: operation.into(), source: Box::new(source) }
+        |source| ReconcileFailure::api(operation)(source).into()
     }
 }
 
 impl ReconcileError for Error {
     fn disposition(&self) -> Disposition {
         match self {
-            Error::Api { source, .. } => api_disposition(source),
-            Error::Panicked(_) => INTERNAL_ERROR,
-            Error::NotLeading { .. } => Disposition::unreported(Reason::NotLeading, RetryPolicy::OnChange),
+            Error::Failed(failure) => failure.disposition(),
             Error::Invalid(_) => Disposition {
                 condition: Some(kind::READY),
                 state: State::False,
@@ -520,10 +504,6 @@ impl ReconcileError for Error {
                 retry: RetryPolicy::OnChange,
             },
         }
-    }
-
-    fn panicked(panic: Panic) -> Error {
-        Error::Panicked(panic)
     }
 }
 
@@ -539,13 +519,5 @@ mod tests {
             assert_eq!(look_in(LOOKS, Some(created), now), Duration::from_secs(expected), "{later}");
         }
         assert_eq!(look_in(LOOKS, None, created), Duration::from_secs(3));
-    }
-
-    /// The next leader tells what it finds.
-    #[test]
-    fn a_process_that_does_not_lead_any_more_tells_nothing() {
-        let error = Error::NotLeading { operation: "delete PerconaPGBackup ns/b".to_owned() };
-        assert_eq!(error.disposition().condition, None);
-        assert_eq!(error.disposition().retry.delay(1), None);
     }
 }

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use super::{
     cache::Memo,
     controller::{ApiScope as _, ReconciledObject},
+    error::ReconcileFailure,
     key::Key,
     reconciled::{Reconciled, version},
 };
@@ -61,11 +62,33 @@ impl<S: Clone + Default> Statuses<S> {
         version.is_some() && self.0.get(key).is_some_and(|written| written.resource_version == version)
     }
 
-    /// Writes the status of an object and remembers it, unless it is unchanged.
+    /// Writes the status of an object and remembers it, unless it is unchanged. Returns `false` if the object is gone or was recreated.
     ///
     /// # Errors
-    /// The API server's refusal. [`is_gone`] is true if the object is gone or was recreated. It is a conflict if another client has
-    /// written the status since the reconcile read it, for example a predecessor whose last request was late.
+    /// The API server's refusal. It is a conflict if another client has written the status since the reconcile read it, for example a
+    /// predecessor whose last request was late.
+    pub(crate) async fn record<K: ReconciledObject + HasStatus<Status = S>>(
+        &self,
+        client: &Client,
+        object: &Reconciled<'_, K, S>,
+        status: &S,
+    ) -> Result<bool, ReconcileFailure>
+    where
+        S: PartialEq + Serialize + DeserializeOwned,
+    {
+        match self.write(client, object, status).await {
+            Err(kube::Error::Api(status)) if [404, 410].contains(&status.code) => Ok(false),
+            written => {
+                let operation = format!("write the status of {} {}", K::kind(&()), object.key);
+                written.map(|()| true).map_err(ReconcileFailure::api(operation))
+            }
+        }
+    }
+
+    /// Does the same, with the API server's own answer about an object that is gone.
+    ///
+    /// # Errors
+    /// See `record`.
     pub async fn write<K: ReconciledObject + HasStatus<Status = S>>(
         &self,
         client: &Client,
@@ -160,11 +183,6 @@ fn failure<K: ReconciledObject, S>(object: &Reconciled<'_, K, S>, problem: &str,
     let reason = if code == 410 { "Gone" } else { "Conflict" };
     let sentence = format!("{} {} {problem}", K::kind(&()), object.key);
     kube::Error::Api(Status::failure(&sentence, reason).with_code(code).boxed())
-}
-
-/// Returns true if a status could not be written because its object is gone.
-pub fn is_gone(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Api(status) if [404, 410].contains(&status.code))
 }
 
 /// Returns true if the test of a JSON patch has failed: that is refused without causes, and an invalid object with causes.

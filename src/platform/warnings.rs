@@ -135,15 +135,15 @@ mod tests {
     use watcher::Event::{Apply, Delete, Init, InitApply, InitDone};
 
     use super::*;
+    use crate::platform::fake::of;
 
     fn event(name: &str, (kind, regarding): (&str, &str), (reason, note): (&str, &str), at: i64) -> Guard<Event> {
         let time = format!("2026-01-01T00:{:02}:{:02}Z", at / 60, at % 60);
-        serde_json::from_value(json!({
+        of(json!({
             "metadata": {"name": name, "namespace": "ns"}, "eventTime": null, "type": "Warning",
             "reason": reason, "note": note, "deprecatedLastTimestamp": time,
             "regarding": {"kind": kind, "name": regarding, "namespace": "ns"},
         }))
-        .unwrap()
     }
 
     fn cache(events: impl IntoIterator<Item = Guard<Event>>) -> Cache<Warning> {

@@ -229,13 +229,15 @@ mod tests {
     use watcher::Event::{Apply, Delete, Init, InitApply, InitDone};
 
     use super::*;
-    use crate::platform::key::{Key, key_of};
+    use crate::platform::{
+        fake::of,
+        key::{Key, key_of},
+    };
 
     #[test]
     fn an_interruption_is_told_once() {
         let failed = |code| -> watcher::Result<watcher::Event<ConfigMap>> {
-            let status = serde_json::from_value(json!({"code": code, "message": "m"})).unwrap();
-            Err(watcher::Error::WatchStartFailed(kube::Error::Api(status)))
+            Err(watcher::Error::WatchStartFailed(kube::Error::Api(of(json!({"code": code, "message": "m"})))))
         };
         let mut log = WatchLog::new("configmaps");
         let began = Instant::now();
@@ -278,9 +280,7 @@ mod tests {
 
     #[test]
     fn an_object_that_makes_the_operator_panic_stops_no_watch() {
-        let object = |name: &str| -> ConfigMap {
-            serde_json::from_value(json!({"metadata": {"name": name, "namespace": "ns"}})).unwrap()
-        };
+        let object = |name: &str| of(json!({"metadata": {"name": name, "namespace": "ns"}}));
         let events = [
             Init,
             InitApply(object("listed")),
@@ -311,8 +311,7 @@ mod tests {
     #[test]
     fn an_object_comes_when_the_store_has_it() {
         let object = |name: &str, data: &str| -> ConfigMap {
-            serde_json::from_value(json!({"metadata": {"name": name, "namespace": "ns"}, "data": {"is": data}}))
-                .unwrap()
+            of(json!({"metadata": {"name": name, "namespace": "ns"}, "data": {"is": data}}))
         };
         let (store, writer) = reflector::store();
         let events = [

@@ -103,7 +103,7 @@ fn render(summary: &BackupSummary, backups: &[ClientAppBackup], now: Timestamp) 
     });
     let rows: Vec<_> = rows.collect();
     let headers = ["NAME", "SIZE", "TABLES", "VERIFIED", "AGE"];
-    let mut text = if rows.is_empty() { String::new() } else { table(&headers, &rows) };
+    let mut text = table(&headers, &rows);
     if let Some(drill) = &summary.drill {
         let ago = |time: &Option<Time>| time.as_ref().map(|time| format!("{} ago", age(Some(time.0), now)));
         if let (Some(dump), Some(ago)) = (&drill.dump, ago(&drill.last_success)) {

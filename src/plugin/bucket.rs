@@ -30,7 +30,7 @@ use crate::{
 /// Short, because a user is waiting.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Returns the repository that the dumps of an app's database are uploaded to.
+/// Returns the repository that the dumps of an app's database are uploaded to, with the password of this Secret, if one is given.
 pub(crate) fn of(session: &Session, app: &ClientApp, password: Option<&str>) -> Result<DumpStore, Error> {
     let name = app.metadata.name.as_deref().unwrap_or_default();
     let store = app.spec.postgres.backup.as_ref().and_then(|backup| backup.store.clone());
@@ -40,20 +40,9 @@ pub(crate) fn of(session: &Session, app: &ClientApp, password: Option<&str>) -> 
         )));
     };
     let path = store.path(&session.namespace, &Key::new(&session.namespace, name).database());
-    Ok(opened_with(DumpStore { bucket: store.bucket, path, size: None }, password))
-}
-
-/// Returns a repository with the archives of an app's files.
-pub(crate) fn of_files(backup: &FilesBackup, path: &str, password: Option<&str>) -> DumpStore {
-    opened_with(DumpStore { bucket: backup.store.bucket.clone(), path: path.to_owned(), size: None }, password)
-}
-
-/// Returns a repository with the password of this Secret, if one is given.
-fn opened_with(mut store: DumpStore, password: Option<&str>) -> DumpStore {
-    if let Some(name) = password {
-        store.bucket.password_secret = Some(StorePasswordSecret::named(name));
-    }
-    store
+    let mut bucket = store.bucket;
+    bucket.password_secret = password.map(StorePasswordSecret::named).or(bucket.password_secret);
+    Ok(DumpStore { bucket, path, size: None })
 }
 
 /// Reads what is in the repository, newest first.
@@ -128,7 +117,8 @@ pub(crate) async fn list_archives(
     name: &str,
     backup: &FilesBackup,
 ) -> Result<(), Error> {
-    let store = of_files(backup, &backup.path(&session.namespace, name), None);
+    let (bucket, path) = (backup.store.bucket.clone(), backup.path(&session.namespace, name));
+    let store = DumpStore { bucket, path, size: None };
     let found = read(session, &store, Content::Files).await?;
     let none = format!("there is no archive of the files of {name} in bucket {}", store.bucket.bucket);
     print(printer, &found, &none, "FILES")
@@ -154,7 +144,7 @@ fn rendered(found: &[Stored], counted: &str, now: Timestamp) -> String {
         vec![stored.name.to_string(), size, stored.count.to_string(), age]
     });
     let rows: Vec<_> = rows.collect();
-    if rows.is_empty() { String::new() } else { table(&["NAME", "SIZE", counted, "AGE"], &rows) }
+    table(&["NAME", "SIZE", counted, "AGE"], &rows)
 }
 
 #[cfg(test)]

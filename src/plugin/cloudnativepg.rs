@@ -63,7 +63,7 @@ fn render(backups: &[CloudNativePgBackup], now: Timestamp) -> String {
         vec![backup.name_any(), id.unwrap_or_default(), paint(style, state), paint(FAINT, age(made, now))]
     });
     let rows: Vec<_> = rows.collect();
-    if rows.is_empty() { String::new() } else { table(&["NAME", "ID", "STATE", "AGE"], &rows) }
+    table(&["NAME", "ID", "STATE", "AGE"], &rows)
 }
 
 #[cfg(test)]

@@ -12,18 +12,13 @@ use super::{
     session::{Printer, Session},
     text::{BAD, GOOD, UNSURE, age, paint},
 };
-use crate::crd::{ClientApp, FilesBackup, FilesSummary};
+use crate::crd::{ClientApp, FilesSummary};
 
 pub(crate) async fn list(session: &Session, printer: &mut Printer, name: &str) -> Result<(), Error> {
-    let stored = session.app(name).await?;
-    let backup = settings(&stored.app).map_err(Error::Missing)?;
-    bucket::list_archives(session, printer, name, backup).await
-}
-
-/// `spec.persistence.backup`.
-fn settings(app: &ClientApp) -> Result<&FilesBackup, String> {
-    let missing = || format!("the files of {} are not archived: spec.persistence.backup is not set", app.name_any());
-    app.spec.persistence.backup.as_ref().ok_or_else(missing)
+    let app = session.app(name).await?.app;
+    let missing = || format!("the files of {name} are not archived: spec.persistence.backup is not set");
+    let backup = app.spec.persistence.backup.ok_or_else(|| Error::Missing(missing()))?;
+    bucket::list_archives(session, printer, name, &backup).await
 }
 
 /// A line about the last archive of an app's files, and one about a failure since. Empty if they are not archived.
@@ -70,15 +65,17 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::{platform::fake::of, plugin::tests::flags};
+    use crate::{
+        platform::fake::{merged, of},
+        plugin::tests::flags,
+    };
 
     const ARCHIVE: &str = "20260131T033000Z-p9d4f";
 
     fn app(spec: Value, status: Value) -> ClientApp {
         let store = json!({"endpoint": "http://e", "bucket": "dumps", "credentialsSecret": {"name": "s3"}});
-        let mut app = crate::plugin::tests::app("acme", json!({"persistence": {"backup": {"store": store}}}), status);
-        app["spec"].as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
-        of(app)
+        let app = crate::plugin::tests::app("acme", json!({"persistence": {"backup": {"store": store}}}), status);
+        of(merged(app, json!({"spec": spec})))
     }
 
     #[test]
@@ -100,6 +97,6 @@ mod tests {
         not archived: the archive 10m ago failed: error: why
         ");
         insta::assert_snapshot!(line(Value::Null), @"not archived: there is no archive of the app's files yet: `kubectl clientapp backup acme -n shop` makes one");
-        assert_eq!(last(&app(json!({"persistence": {}}), json!({})), &flags("shop"), now), "");
+        assert_eq!(last(&app(json!({"persistence": null}), json!({})), &flags("shop"), now), "");
     }
 }

@@ -53,7 +53,6 @@ impl Administrator {
         Ok(Administrator { secret, data: found.data.unwrap_or_default() })
     }
 
-    /// The value of a key.
     pub(crate) fn value(&self, key: &str) -> Result<&ByteString, Error> {
         self.data.get(key).ok_or_else(|| Error::Missing(format!("{} has no key {key}", self.secret)))
     }

@@ -108,10 +108,7 @@ fn render(
         ]
     });
     let rows: Vec<_> = rows.collect();
-    let mut text = match rows.is_empty() {
-        true => String::new(),
-        false => fitted(&["NAME", "TYPE", "STATE", "IN", "AGE"], &rows, &[IN], width),
-    };
+    let mut text = fitted(&["NAME", "TYPE", "STATE", "IN", "AGE"], &rows, &[IN], width);
     for (from, to) in reach(cluster, backups, restores, now).ranges {
         text += &format!("can be restored to any time from {from} to {to}\n");
     }

@@ -12,7 +12,7 @@ use super::{
     error::Error,
     session::{FIELD_MANAGER, Printer, Session},
     text::harmless,
-    wait::{Step, followed},
+    wait::followed,
 };
 use crate::{
     crd::{
@@ -24,6 +24,7 @@ use crate::{
 
 /// Limits how long a command that does not wait for the end waits for the operator's first answer.
 const BRIEFLY: Duration = Duration::from_secs(10);
+const UNSEEN: &str = "waiting for the operator";
 
 /// Creates an object, whose name begins with that of its subject and the time.
 pub(crate) async fn create<K>(
@@ -47,10 +48,8 @@ where
     let sentence = format!("{kind}/{name} {does}");
     if !waiting.wait {
         // What cannot be done is told at once.
-        let begun = followed(session, printer, &name, BRIEFLY, |found: &K| match phase(found) {
-            None => Step::Waiting("waiting for the operator".to_owned()),
-            Some(_) => Step::Over,
-        });
+        let waits_for = |found: &K| phase(found).is_none().then(|| UNSEEN.to_owned());
+        let begun = followed(session, printer, &name, BRIEFLY, waits_for);
         return match begun.await {
             Ok(begun) => unless_failed(&begun).and_then(|()| printer.object(&begun, &sentence)),
             Err(Error::Timeout(_)) => printer.object(&made, &sentence),
@@ -58,7 +57,7 @@ where
         };
     }
     printer.note(&sentence);
-    let ended = followed(session, printer, &name, waiting.timeout, step::<K>).await?;
+    let ended = followed(session, printer, &name, waiting.timeout, waits_for::<K>).await?;
     unless_failed(&ended)?;
     printer.object(&ended, &format!("{kind}/{name}: {}", said(&ended)))
 }
@@ -77,11 +76,11 @@ fn unless_failed<K: ReconciledObject + HasStatus<Status: RunStatus>>(object: &K)
     }
 }
 
-fn step<K: HasStatus<Status: RunStatus>>(object: &K) -> Step {
+/// Returns what a run waits for; `None`: it has ended.
+fn waits_for<K: HasStatus<Status: RunStatus>>(object: &K) -> Option<String> {
     match phase(object) {
-        Some(phase) if phase.is_final() => Step::Over,
-        Some(_) => Step::Waiting(said(object)),
-        None => Step::Waiting("waiting for the operator".to_owned()),
+        Some(phase) => (!phase.is_final()).then(|| said(object)),
+        None => Some(UNSEEN.to_owned()),
     }
 }
 

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::{
     crd::ClientApp,
-    platform::fake::{self, of},
+    platform::fake::{self, merged, of},
 };
 
 fn now() -> Timestamp {
@@ -31,12 +31,10 @@ pub(super) fn condition(type_: &str, status: &str, reason: &str, message: &str) 
 }
 
 pub(super) fn app(name: &str, spec: Value, status: Value) -> Value {
-    let mut full = json!({"hostname": format!("{name}.example.com")});
-    full.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
     json!({
         "apiVersion": "apps.bnerd-operator.local/v1alpha1", "kind": "ClientApp",
         "metadata": {"name": name, "namespace": "tenants", "generation": 2, "creationTimestamp": "2025-12-30T12:00:00Z"},
-        "spec": full, "status": status,
+        "spec": merged(json!({"hostname": format!("{name}.example.com")}), spec), "status": status,
     })
 }
 

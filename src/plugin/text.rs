@@ -115,8 +115,11 @@ pub(crate) fn table(header: &[&str], rows: &[Vec<String>]) -> String {
 }
 
 /// A table whose rows take one line each on a terminal of this width, if cutting the cells of these columns makes that possible.
-/// Without a width, nothing is cut; without a header, there is no line for it.
+/// Without a width, nothing is cut; without a header, there is no line for it; without rows, there is no table.
 pub(crate) fn fitted(header: &[&str], rows: &[Vec<String>], cut: &[usize], width: Option<usize>) -> String {
+    if rows.is_empty() {
+        return String::new();
+    }
     let titles: Vec<String> = header.iter().map(|title| paint(STRONG, title)).collect();
     let titles = if titles.is_empty() { vec![] } else { vec![titles] };
     let draw = |most: usize| {

@@ -1,7 +1,9 @@
 //! `wait`, and the `--wait` of other commands: the goal, and progress until it is reached.
 
 use std::{
+    fmt::Debug,
     io::{IsTerminal as _, stderr},
+    mem::replace,
     pin::pin,
     time::Duration,
 };
@@ -10,7 +12,7 @@ use futures::StreamExt as _;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{
-    Resource, ResourceExt as _,
+    Api, Resource, ResourceExt as _,
     api::DynamicObject,
     core::NamespaceResourceScope,
     runtime::watcher::{self, watch_object},
@@ -172,36 +174,53 @@ async fn follow(
     progress: &mut Progress,
 ) -> Result<(Option<Stored>, String), Error> {
     let described = error::described(&session.namespace, name);
-    let mut states = pin!(watch_object(session.apps(), name));
-    let mut seen = false;
-    while let Some(state) = states.next().await {
-        let object = match state {
-            Ok(object) => object,
-            Err(error) => {
-                failed(&described, error, seen)?;
-                tokio::time::sleep(AGAIN).await;
-                continue;
-            }
-        };
-        if object.is_none() && !seen && !matches!(goal, Goal::Deleted { .. }) {
+    let watch = watched(session.apps(), (name, &described), async |object, is_first| {
+        if object.is_none() && is_first && !matches!(goal, Goal::Deleted { .. }) {
             return Err(session.not_found(name).await);
         }
-        seen = true;
         let stored = match object.map(Stored::read).transpose() {
             Ok(stored) => stored,
             Err(problem) => {
                 progress.say(printer, &format!("it does not decode: {problem}"));
-                continue;
+                return Ok(None);
             }
         };
         match judge(goal, stored.as_ref().map(|stored| &stored.app)) {
-            Verdict::Reached(sentence) => return Ok((stored, sentence)),
+            Verdict::Reached(sentence) => return Ok(Some((stored, sentence))),
             Verdict::Waiting(sentence) => progress.say(printer, &sentence),
             Verdict::Stalled(sentence) => return Err(Error::Stalled(format!("{name}: {sentence}"))),
             Verdict::Gone(sentence) => return Err(Error::Gone(format!("{described}: {sentence}"))),
         }
+        Ok(None)
+    });
+    watch.await
+}
+
+/// Watches an object, which errors call `what`, until `judge` has a result. It gets each state, and whether that is the first.
+async fn watched<K, T>(
+    api: Api<K>,
+    (name, what): (&str, &str),
+    mut judge: impl AsyncFnMut(Option<K>, bool) -> Result<Option<T>, Error>,
+) -> Result<T, Error>
+where
+    K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
+{
+    let mut states = pin!(watch_object(api, name));
+    let mut seen = false;
+    while let Some(state) = states.next().await {
+        match state {
+            Ok(object) => {
+                if let Some(result) = judge(object, !replace(&mut seen, true)).await? {
+                    return Ok(result);
+                }
+            }
+            Err(error) => {
+                failed(what, error, seen)?;
+                tokio::time::sleep(AGAIN).await;
+            }
+        }
     }
-    Err(Error::Missing(format!("watch {described}: the watch ended")))
+    Err(Error::Missing(format!("watch {what}: the watch ended")))
 }
 
 /// Errors that a retry cannot fix end the wait, and so does a cluster that has never responded.
@@ -216,53 +235,28 @@ fn failed(described: &str, error: watcher::Error, seen: bool) -> Result<(), Erro
     if refused || !seen { Err(Error::api(format!("watch {described}"))(error)) } else { Ok(()) }
 }
 
-/// The progress of an object.
-pub(crate) enum Step {
-    Over,
-    Waiting(String),
-}
-
-/// Follows an object until it is over, and reports each state on the way.
+/// Follows an object until it is over, and reports each state on the way. `waits_for`: what it waits for; `None`: it is over.
 pub(crate) async fn followed<K>(
     session: &Session,
     printer: &mut Printer,
     name: &str,
     timeout: Duration,
-    step: impl Fn(&K) -> Step,
+    waits_for: impl Fn(&K) -> Option<String>,
 ) -> Result<K, Error>
 where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-        + Clone
-        + std::fmt::Debug
-        + DeserializeOwned
-        + Send
-        + 'static,
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned + Send + 'static,
 {
     let what = format!("{} {}/{name}", K::kind(&()), session.namespace);
     let mut last = None;
-    let follow = async {
-        let mut states = pin!(watch_object(session.api::<K>(), name));
-        while let Some(found) = states.next().await {
-            let found = match found {
-                Ok(found) => found,
-                Err(error) => {
-                    failed(&what, error, last.is_some())?;
-                    tokio::time::sleep(AGAIN).await;
-                    continue;
-                }
-            };
-            let found = found.ok_or_else(|| Error::Gone(format!("{what} is gone")))?;
-            match step(&found) {
-                Step::Over => return Ok(found),
-                Step::Waiting(state) if last.as_ref() != Some(&state) => {
-                    printer.note(&format!("{}/{name}: {state}", K::kind(&()).to_lowercase()));
-                    last = Some(state);
-                }
-                Step::Waiting(_) => {}
-            }
+    let follow = watched(session.api::<K>(), (name, &what), async |found: Option<K>, _| {
+        let found = found.ok_or_else(|| Error::Gone(format!("{what} is gone")))?;
+        let Some(state) = waits_for(&found) else { return Ok(Some(found)) };
+        if last.as_ref() != Some(&state) {
+            printer.note(&format!("{}/{name}: {state}", K::kind(&()).to_lowercase()));
+            last = Some(state);
         }
-        Err(Error::Missing(format!("watch {what}: the watch ended")))
-    };
+        Ok(None)
+    });
     match tokio::time::timeout(timeout, follow).await {
         Ok(ended) => ended,
         Err(_) => Err(Error::Timeout(format!(
@@ -346,26 +340,18 @@ mod tests {
     #[test]
     fn readiness_of_the_newest_spec_only() {
         let goal = Goal::Ready { but: None };
+        let (ready, upgrading) = (|seen| ("Ready", "True", "Ready", seen), ("Reconciling", "True", "Upgrading", 2));
+        let [failed, stalled] =
+            [("Ready", "False"), ("Stalled", "True")].map(|(type_, status)| move |seen| (type_, status, "X", seen));
         for (what, status, verdict) in [
-            ("ready", conditions(2, &[("Ready", "True", "Ready", 2)]), "reached"),
-            ("ready before the change", conditions(1, &[("Ready", "True", "Ready", 1)]), "waiting"),
+            ("ready", conditions(2, &[ready(2)]), "reached"),
+            ("ready before the change", conditions(1, &[ready(1)]), "waiting"),
             // During an upgrade, Ready keeps its status.
-            (
-                "serving while it is upgraded",
-                conditions(1, &[("Ready", "True", "Ready", 1), ("Reconciling", "True", "Upgrading", 2)]),
-                "waiting",
-            ),
-            ("stalled", conditions(2, &[("Ready", "False", "X", 2), ("Stalled", "True", "X", 2)]), "stalled"),
-            (
-                "stalled in a failed pass, which leaves observedGeneration",
-                conditions(1, &[("Ready", "False", "X", 2), ("Stalled", "True", "X", 2)]),
-                "stalled",
-            ),
-            (
-                "stalled before the change",
-                conditions(1, &[("Ready", "False", "X", 1), ("Stalled", "True", "X", 1)]),
-                "waiting",
-            ),
+            ("serving while it is upgraded", conditions(1, &[ready(1), upgrading]), "waiting"),
+            ("stalled", conditions(2, &[failed(2), stalled(2)]), "stalled"),
+            // A failed pass leaves observedGeneration.
+            ("stalled in a failed pass", conditions(1, &[failed(2), stalled(2)]), "stalled"),
+            ("stalled before the change", conditions(1, &[failed(1), stalled(1)]), "waiting"),
             ("suspended", conditions(2, &[("Ready", "False", "Suspended", 2)]), "stalled"),
             ("nothing is known", json!({}), "waiting"),
         ] {

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Settings, database::Database, error::Error};
 use crate::{
-    crd::{Guard, PostgresWriter, PostgresWriterStatus, ROW_FINALIZER},
+    crd::{Guard, PostgresWriter, PostgresWriterStatus},
     platform::{
         cache::Memo,
         controller::{ControllerContext, Objects, control},
@@ -46,18 +46,6 @@ impl WriterContext {
             Ok(Database::new(settings.clone(), self.parts.lead.clone(), cluster))
         };
         self.database.get_or_try_init(open).await
-    }
-
-    /// Adds the finalizer. `false`: the object is gone.
-    pub(super) async fn add_finalizer(&self, writer: &Writer<'_>) -> Result<bool, Error> {
-        let written = writer.add_finalizer(&self.parts.client, ROW_FINALIZER).await;
-        written.map_err(Error::api(format!("add the finalizer to PostgresWriter {}", writer.key)))
-    }
-
-    /// Removes the finalizer. `false`: the object is gone.
-    pub(super) async fn remove_finalizer(&self, writer: &Writer<'_>) -> Result<bool, Error> {
-        let written = writer.remove_finalizer(&self.parts.client, ROW_FINALIZER).await;
-        written.map_err(Error::api(format!("remove the finalizer from PostgresWriter {}", writer.key)))
     }
 }
 

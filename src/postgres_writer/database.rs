@@ -20,7 +20,7 @@ use super::{
     settings::{CONNECT, Settings},
     table::{COLUMNS, LEDGER, Table},
 };
-use crate::{crd::Reason, leadership::Leadership};
+use crate::{crd::Reason, leadership::Leadership, platform::error::ReconcileFailure};
 
 type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -89,7 +89,7 @@ impl Database {
                 let right = "(name, age, country) IS NOT DISTINCT FROM ($2, $3::integer, $4)";
                 let statement = format!("SELECT {right} FROM {table} WHERE id = $1");
                 let found = self.ask(tx, about, &statement, &values).await?;
-                Ok(found.first().map(|found| found.get::<_, bool>(0)))
+                Ok::<_, Error>(found.first().map(|found| found.get::<_, bool>(0)))
             };
             let settled = ours && look().await? == Some(true);
             if !settled {
@@ -197,7 +197,10 @@ impl Database {
             let lock = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))";
             let name = format!("{LEDGER} {} {id}", self.cluster);
             self.ask(tx, About::Connection, lock, &[&name]).await?;
-            if self.lead.is_held() { work(tx).await } else { Err(Error::NotLeading) }
+            match self.lead.is_held() {
+                true => work(tx).await,
+                false => Err(ReconcileFailure::NotLeading { operation: "write to the database".to_owned() }.into()),
+            }
         };
         self.transaction(locked).await
     }

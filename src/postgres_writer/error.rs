@@ -11,11 +11,7 @@ use crate::{
         Reason,
         conditions::{State, kind},
     },
-    platform::{
-        controller::ReconcileError,
-        error::{AWAY, Disposition, INTERNAL_ERROR, RetryPolicy, api_disposition, api_sentence},
-        panic::Panic,
-    },
+    platform::error::{AWAY, Disposition, ReconcileError, ReconcileFailure, RetryPolicy},
 };
 
 /// Nothing notifies the operator of changes in a database, so every failure is retried.
@@ -23,8 +19,8 @@ const RETRY: RetryPolicy = RetryPolicy::Doubling(Duration::from_secs(1), Duratio
 
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error {
-    #[error("{operation}: {}", api_sentence(source))]
-    Api { operation: String, source: Box<kube::Error> },
+    #[error(transparent)]
+    Failed(#[from] ReconcileFailure),
     /// The database refused, did not answer, or holds something else there.
     #[error("{sentence}")]
     Database { reason: Reason, sentence: String },
@@ -34,15 +30,11 @@ pub(super) enum Error {
         "the operator has no database for PostgresWriters: have the cluster admin set its PSQL_HOST and other PSQL_ variables"
     )]
     NotConfigured,
-    #[error("this operator is no longer the leader")]
-    NotLeading,
-    #[error(transparent)]
-    Panicked(Panic),
 }
 
 impl Error {
     pub(super) fn api(operation: impl Into<String>) -> impl FnOnce(kube::Error) -> Error {
-        |source| Error::Api { operation: operation.into(), source: Box::new(source) }
+        |source| ReconcileFailure::api(operation)(source).into()
     }
 
     pub(super) fn invalid(sentence: String) -> Error {
@@ -76,19 +68,13 @@ impl Error {
 impl ReconcileError for Error {
     fn disposition(&self) -> Disposition {
         let (reason, retry) = match self {
-            Error::Api { source, .. } => return api_disposition(source),
-            Error::Panicked(_) => return INTERNAL_ERROR,
+            Error::Failed(failure) => return failure.disposition(),
             Error::Database { reason: Reason::DatabaseUnavailable, .. } => (Reason::DatabaseUnavailable, AWAY),
             Error::Database { reason, .. } => (*reason, RETRY),
             Error::Spec { reason, .. } => (*reason, RetryPolicy::OnChange),
             Error::NotConfigured => (Reason::DatabaseNotConfigured, RetryPolicy::OnChange),
-            Error::NotLeading => return Disposition::unreported(Reason::NotLeading, RetryPolicy::OnChange),
         };
         Disposition { condition: Some(kind::READY), state: State::False, reason, stalled: reason.stalled(), retry }
-    }
-
-    fn panicked(panic: Panic) -> Error {
-        Error::Panicked(panic)
     }
 }
 

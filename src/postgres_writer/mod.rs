@@ -35,7 +35,7 @@ use crate::{
     },
     platform::{
         clock,
-        controller::{RECHECK_GONE, Reconciler},
+        controller::{RECHECK_GONE, ReconcileError as _, Reconciler},
         key::{Key, key_of},
         panic::caught,
     },
@@ -61,12 +61,18 @@ impl Reconciler for WriterContext {
 
     async fn reconcile(&self, key: &Key, guard: &Guard<PostgresWriter>) -> Result<Action, Error> {
         let writer = &self.statuses.reconciled(key, guard);
-        let Some(done) = caught(act(self, writer), Error::Panicked).await.transpose() else {
-            self.on_deleted(key);
-            return Ok(Action::requeue(RECHECK_GONE));
+        let done = caught(act(self, writer), Error::panicked).await.transpose();
+        let exists = match &done {
+            Some(done) => status::write(self, writer, done.as_ref()).await?,
+            None => false,
         };
-        status::write(self, writer, done.as_ref()).await?;
-        done.map(|_| Action::await_change())
+        match done.filter(|_| exists) {
+            Some(done) => done.map(|_| Action::await_change()),
+            None => {
+                self.on_deleted(key);
+                Ok(Action::requeue(RECHECK_GONE))
+            }
+        }
     }
 }
 
@@ -77,7 +83,7 @@ async fn act(ctx: &WriterContext, writer: &Writer<'_>) -> Result<Option<WrittenR
         if carried {
             // Whatever the spec says: the ledger has the row's table.
             ctx.database().await?.erase(&writer.key.to_string()).await?;
-            ctx.remove_finalizer(writer).await?;
+            writer.remove_finalizer(&ctx.parts.client, ROW_FINALIZER).await?;
         }
         return Ok(None);
     }
@@ -93,7 +99,7 @@ async fn act(ctx: &WriterContext, writer: &Writer<'_>) -> Result<Option<WrittenR
     let database = ctx.database().await?;
     // Before the row, so that no row outlives its object unnoticed. The finalizer proves nothing else, and neither does a
     // status: only the ledger says who owns a row, in the transaction that writes.
-    if !carried && !ctx.add_finalizer(writer).await? {
+    if !carried && !writer.add_finalizer(&ctx.parts.client, ROW_FINALIZER).await? {
         return Ok(None);
     }
     let wrote = database.put(&row, writer.uid()).await?;

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     crd::Reason,
-    platform::{key::key_of, panic::caught},
+    platform::{error::ReconcileError as _, key::key_of, panic::caught},
 };
 
 /// Compares forever, if `PSQL_RESYNC` asks for it.
@@ -26,7 +26,7 @@ pub(super) async fn run(ctx: &WriterContext) {
     let mut reported = Vec::new();
     loop {
         ticks.tick().await;
-        if let Err(error) = caught(compare(ctx, &mut reported), Error::Panicked).await {
+        if let Err(error) = caught(compare(ctx, &mut reported), Error::panicked).await {
             failed(ctx, &error);
         }
     }

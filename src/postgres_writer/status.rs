@@ -7,10 +7,7 @@ use super::{
     error::Error,
 };
 use crate::{
-    crd::{
-        PostgresWriterStatus, Reason, WrittenRow,
-        conditions::{Verdict, kind},
-    },
+    crd::{PostgresWriterStatus, Reason, WrittenRow, conditions::Verdict},
     platform::{
         clock,
         controller::ReconcileError as _,
@@ -18,17 +15,17 @@ use crate::{
     },
 };
 
-/// Writes the status unless it is unchanged, and publishes what is new.
+/// Writes the status unless it is unchanged, and publishes what is new. `false`: the object is gone.
 pub(super) async fn write(
     ctx: &WriterContext,
     writer: &Writer<'_>,
     outcome: Result<&WrittenRow, &Error>,
-) -> Result<(), Error> {
+) -> Result<bool, Error> {
     let status = status(&writer.recorded_status, writer.meta().generation, outcome, clock::now());
-    let written = ctx.statuses.write(&ctx.parts.client, writer, &status).await;
-    let written = written.map_err(Error::api(format!("write the status of PostgresWriter {}", writer.key)));
+    let written = ctx.statuses.record(&ctx.parts.client, writer, &status).await.map_err(Error::from);
     // If the API server cannot evaluate the schema's rules on the object, an event is the only report.
-    if written.as_ref().err().is_none_or(|error| error.reason() == Reason::Refused) {
+    let is_told = written.as_ref().map_or_else(|error| error.reason() == Reason::Refused, |exists| *exists);
+    if is_told {
         publish_by(&ctx.parts.recorder, &writer.reference(), &notes(&writer.recorded_status, &status)).await;
     }
     written
@@ -49,9 +46,7 @@ fn status(
         Err((_, disposition)) if disposition.condition.is_none() => return recorded.clone(),
         Err((error, disposition)) => (disposition.verdict(error), disposition.stalled, recorded.row.clone()),
     };
-    let stalled = if needs_action { ready.that(true) } else { Verdict::not_stalled(&ready) };
-    let condition = |type_, verdict: Verdict| verdict.into_condition(type_, &recorded.conditions, generation, now);
-    let conditions = vec![condition(kind::READY, ready), condition(kind::STALLED, stalled)];
+    let conditions = ready.ready_and_stalled(needs_action, &recorded.conditions, generation, now);
     PostgresWriterStatus { observed_generation: generation, conditions, row }
 }
 
@@ -73,12 +68,16 @@ fn notes(before: &PostgresWriterStatus, after: &PostgresWriterStatus) -> Vec<Not
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::crd::conditions::find;
+    use crate::{
+        crd::conditions::{find, kind},
+        platform::error::ReconcileFailure,
+    };
 
     #[test]
     fn events_report_each_change_once() {
         let conflict = kube::core::Status::failure("changed", "Conflict").with_code(409).boxed();
         let conflict = Error::api("write")(kube::Error::Api(conflict));
+        let not_leading = Error::from(ReconcileFailure::NotLeading { operation: "write".to_owned() });
         let written_at = Timestamp::UNIX_EPOCH.into();
         let ada = WrittenRow { table: "people".into(), id: "ns/ada".into(), generation: 1, written_at };
         let mut before = PostgresWriterStatus::default();
@@ -86,7 +85,7 @@ mod tests {
             // Neither a conflict nor the end of the lead changes anything.
             (Some(&conflict), None, None, None),
             (None, Some(1), Some("False"), None),
-            (Some(&Error::NotLeading), Some(1), Some("False"), None),
+            (Some(&not_leading), Some(1), Some("False"), None),
             (None, Some(1), Some("False"), None),
             (Some(&Error::unavailable("database", "gone")), Some(2), Some("False"), Some("DatabaseUnavailable")),
             (Some(&Error::unavailable("database", "again")), Some(2), Some("False"), None),

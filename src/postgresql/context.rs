@@ -3,25 +3,24 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use kube::{Client, runtime::controller::Action};
+use kube::Client;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     decide::{dumps, is_restarting},
     desired::{Desired, desired},
-    error::Error,
     observed::{Basis, CredentialsView},
     rollout_queue::RolloutQueue,
     watches::PostgresqlWatches,
 };
 use crate::{
-    crd::{Guard, POSTGRESQL_FINALIZER, Postgresql, PostgresqlStatus},
+    crd::{Guard, Postgresql, PostgresqlStatus},
     deletion::{brake::DeletionBrake, recently_created::RecentlyCreated},
     leadership::Leadership,
     metrics::{self, Measure, Sample},
     platform::{
         cache::Memo,
-        controller::{ControllerContext, Objects, after_finalizer, control},
+        controller::{ControllerContext, Objects, control},
         events::Recorder,
         key::{Key, key_of},
         operator_image::OperatorImage,
@@ -91,18 +90,6 @@ impl PostgresqlContext {
             restarts.then_some(key)
         };
         self.watches.postgresqls.store.state().iter().filter_map(restarts).min()
-    }
-
-    pub(crate) async fn add_finalizer(&self, postgres: &PostgresqlObject<'_>) -> Result<Action, Error> {
-        let written = postgres.add_finalizer(&self.client, POSTGRESQL_FINALIZER).await;
-        written.map(after_finalizer).map_err(Error::api(format!("add the finalizer to Postgresql {}", postgres.key)))
-    }
-
-    pub(crate) async fn remove_finalizer(&self, postgres: &PostgresqlObject<'_>) -> Result<Action, Error> {
-        let written = postgres.remove_finalizer(&self.client, POSTGRESQL_FINALIZER).await;
-        written
-            .map(after_finalizer)
-            .map_err(Error::api(format!("remove the finalizer from Postgresql {}", postgres.key)))
     }
 
     pub(crate) fn forget(&self, key: &Key) {

@@ -7,19 +7,16 @@ use crate::{
         Reason,
         conditions::{State, kind},
     },
-    deletion,
     platform::{
-        controller::ReconcileError,
-        error::{Disposition, INTERNAL_ERROR, RetryPolicy, api_disposition, api_sentence},
+        error::{Disposition, INTERNAL_ERROR, ReconcileError, ReconcileFailure, RetryPolicy},
         key::Key,
-        panic::Panic,
     },
 };
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    #[error("{operation}: {}", api_sentence(source))]
-    Api { operation: String, source: Box<kube::Error> },
+    #[error(transparent)]
+    Failed(#[from] ReconcileFailure),
     /// An object with a name that this Postgresql needs has another owner, and has no label by which it could be watched.
     #[error("{object} belongs to {owner} and is not touched: rename this Postgresql or that object")]
     NotOurs { object: String, owner: String },
@@ -28,8 +25,6 @@ pub(crate) enum Error {
         "PersistentVolumeClaim {claim} already exists and belongs to {owner}: delete it, or hand it over with `kubectl label pvc {claim} -n {namespace} {label}={uid}`"
     )]
     VolumeNotOurs { claim: String, namespace: String, owner: String, label: &'static str, uid: String },
-    #[error("{operation}: this operator is no longer the leader")]
-    NotLeading { operation: String },
     #[error(
         "PersistentVolumeClaim {claim} cannot grow to {to}: {problem}; set the size back, or let its StorageClass allow it (allowVolumeExpansion)"
     )]
@@ -39,33 +34,20 @@ pub(crate) enum Error {
     /// The Postgresql is gone without its teardown.
     #[error("Postgresql {0} is gone")]
     Gone(Key),
-    #[error(transparent)]
-    Panicked(Panic),
 }
 
 impl Error {
     pub(crate) fn api(operation: impl Into<String>) -> impl FnOnce(kube::Error) -> Error {
-        |source| Error::Api { operation: operation.into(), source: Box::new(source) }
+        |source| ReconcileFailure::api(operation)(source).into()
     }
 
     /// Returns true if a request may have been carried out, as its answer is lost.
     pub(crate) fn is_unanswered(&self) -> bool {
-        matches!(self, Error::Api { source, .. } if !matches!(**source, kube::Error::Api(_)))
-    }
-
-    pub(crate) fn destroy(error: deletion::Error) -> Error {
-        match error {
-            deletion::Error::Api { operation, source } => Error::Api { operation, source },
-            deletion::Error::NotLeading { operation } => Error::NotLeading { operation },
-        }
+        matches!(self, Error::Failed(ReconcileFailure::Api { source, .. }) if !matches!(**source, kube::Error::Api(_)))
     }
 }
 
 impl ReconcileError for Error {
-    fn panicked(panic: Panic) -> Self {
-        Error::Panicked(panic)
-    }
-
     fn disposition(&self) -> Disposition {
         let stalled = |reason, minutes: u64| Disposition {
             condition: Some(kind::READY),
@@ -75,11 +57,10 @@ impl ReconcileError for Error {
             retry: RetryPolicy::After(Duration::from_secs(60 * minutes)),
         };
         match self {
-            Error::Api { source, .. } => api_disposition(source),
-            Error::Panicked(_) | Error::Certificate(_) => INTERNAL_ERROR,
+            Error::Failed(failure) => failure.disposition(),
+            Error::Certificate(_) => INTERNAL_ERROR,
             // No watch shows when the object is gone.
             Error::NotOurs { .. } | Error::VolumeNotOurs { .. } => stalled(Reason::NotOurs, 1),
-            Error::NotLeading { .. } => Disposition::unreported(Reason::NotLeading, RetryPolicy::OnChange),
             Error::Gone(_) => Disposition::unreported(Reason::Gone, RetryPolicy::OnChange),
             Error::Expansion { .. } => stalled(Reason::ExpansionNotAllowed, 5),
         }
@@ -99,6 +80,6 @@ mod tests {
         for (source, unanswered) in [(refused, false), (lost, true)] {
             assert_eq!(Error::api("apply StatefulSet ns/acme")(source).is_unanswered(), unanswered);
         }
-        assert!(!Error::NotLeading { operation: "apply".to_owned() }.is_unanswered());
+        assert!(!Error::from(ReconcileFailure::NotLeading { operation: "apply".to_owned() }).is_unanswered());
     }
 }

@@ -50,7 +50,7 @@ use crate::{
     deletion::permit::takes_dependents,
     platform::{
         clock,
-        controller::{ReconcileError as _, Reconciler},
+        controller::{ReconcileError as _, Reconciler, after_finalizer},
         key::{Key, key_of},
         panic::caught,
         schedule::look_in,
@@ -87,7 +87,7 @@ impl Reconciler for PostgresqlContext {
 
     async fn reconcile(&self, key: &Key, guard: &Guard<Postgresql>) -> Result<Action, Error> {
         let postgres = self.postgres(key, guard);
-        let mut result = caught(reconcile(self, &postgres), Error::Panicked).await;
+        let mut result = caught(reconcile(self, &postgres), Error::panicked).await;
         if let Err(error) = &result {
             // What is refused does not restart. After a conflict, or without an answer, it may have begun to: the next try sees
             // that.
@@ -109,7 +109,10 @@ async fn reconcile(ctx: &PostgresqlContext, postgres: &PostgresqlObject<'_>) -> 
         (true, false) => ctx.forget(postgres.key),
         (true, true) => return teardown::take_down(ctx, postgres).await,
         // The operator creates nothing for an object that does not decode, so it needs no teardown.
-        (false, false) if postgres.guard.object.is_ok() => return ctx.add_finalizer(postgres).await,
+        (false, false) if postgres.guard.object.is_ok() => {
+            let added = postgres.add_finalizer(&ctx.client, POSTGRESQL_FINALIZER).await?;
+            return Ok(after_finalizer(added));
+        }
         (false, _) => return bring_up(ctx, postgres).await,
     }
     Ok(Action::await_change())

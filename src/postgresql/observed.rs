@@ -156,7 +156,7 @@ impl Role {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PodView {
     pub name: String,
     pub uid: String,

@@ -31,12 +31,16 @@ use super::{
     uncached::metadata,
 };
 use crate::{
-    crd::{ClientApp, FINALIZER, Postgresql, PostgresqlStatus, Reason, annotation, label},
+    crd::{ClientApp, FINALIZER, POSTGRESQL_FINALIZER, Postgresql, PostgresqlStatus, Reason, annotation, label},
     deletion::{
         permit::{is_orphaned, takes_dependents},
         recently_created,
     },
-    platform::{clock, controller::RECHECK_GONE, reconciled::has_finalizer},
+    platform::{
+        clock,
+        controller::{RECHECK_GONE, after_finalizer},
+        reconciled::has_finalizer,
+    },
 };
 
 /// Watch events drive a deletion; this interval covers a missed event.
@@ -49,9 +53,9 @@ pub(crate) async fn take_down(ctx: &PostgresqlContext, postgres: &PostgresqlObje
         write_hold(ctx, postgres, &hold).await?;
         return Ok(if hold.reason.stalled() { Action::await_change() } else { Action::requeue(SAFETY_NET) });
     }
-    let put = ctx.remove_finalizer(postgres).await?;
+    let removed = postgres.remove_finalizer(&ctx.client, POSTGRESQL_FINALIZER).await?;
     ctx.forget(postgres.key);
-    Ok(put)
+    Ok(after_finalizer(removed))
 }
 
 /// Returns what the rest of the teardown waits for; `None`: it is done.
@@ -120,7 +124,7 @@ async fn teardown(ctx: &PostgresqlContext, postgres: &PostgresqlObject<'_>) -> R
 async fn held(ctx: &PostgresqlContext, postgres: &PostgresqlObject<'_>) -> Result<Option<String>, Error> {
     let (conditions, total) = (&postgres.recorded_status.conditions, ctx.watches.postgresqls.store.len());
     let held = ctx.deletion_brake.held::<Postgresql>(&ctx.client, postgres.meta(), conditions, (total, clock::now()));
-    held.await.map_err(Error::destroy)
+    Ok(held.await?)
 }
 
 /// Publishes what stays of a Postgresql that was removed without its teardown: a client removed its finalizer, or deleted it while

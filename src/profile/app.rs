@@ -79,6 +79,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::platform::fake::merged;
 
     fn revision(number: i64) -> Arc<ProfileRevision> {
         let (profile, profile_uid) = ("team".to_owned(), "uid".to_owned());
@@ -141,11 +142,7 @@ mod tests {
     #[test]
     fn an_app_counts_if_it_has_the_profile_and_is_the_operators() {
         let of_former = json!({"profileRevision": {"profile": "team", "revision": 7, "name": "team-of-that-time-7"}});
-        let spec = |more: Value| {
-            let mut spec = json!({"hostname": "acme.example.com", "profile": "team"});
-            spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-            json!({"spec": spec})
-        };
+        let spec = |more| json!({"spec": merged(json!({"hostname": "acme.example.com", "profile": "team"}), more)});
         for (more, status, expected) in [
             (json!({}), json!({}), Some((None, false))),
             // A Profile of this name was deleted and created again.

@@ -50,11 +50,11 @@ use crate::{
         api::create_if_absent,
         cache::{CacheEntry, Change},
         clock,
-        controller::{ControllerContext, Feed, Objects, ReconcileError, Reconciler, control},
-        error::{Disposition, INTERNAL_ERROR, api_disposition, api_sentence},
+        controller::{ControllerContext, Feed, Objects, RECHECK_GONE, ReconcileError, Reconciler, control},
+        error::ReconcileFailure,
         events::{publish_by, ready_transition},
         key::{Key, key_of},
-        panic::{Panic, caught},
+        panic::caught,
         reconciled::Reconciled,
         status::Statuses,
         watch::{feed_cache, in_pages},
@@ -76,33 +76,6 @@ struct ProfileContext {
     /// The apps to ask, for the task that asks them.
     questions: mpsc::UnboundedSender<Question>,
     asked: Mutex<mpsc::UnboundedReceiver<Question>>,
-}
-
-#[derive(Debug, thiserror::Error)]
-enum Error {
-    #[error("{operation}: {}", api_sentence(source))]
-    Api { operation: String, source: Box<kube::Error> },
-    #[error(transparent)]
-    Panicked(Panic),
-}
-
-impl Error {
-    fn api(operation: impl Into<String>) -> impl FnOnce(kube::Error) -> Error {
-        |source| Error::Api { operation: operation.into(), source: Box::new(source) }
-    }
-}
-
-impl ReconcileError for Error {
-    fn disposition(&self) -> Disposition {
-        match self {
-            Error::Api { source, .. } => api_disposition(source),
-            Error::Panicked(_) => INTERNAL_ERROR,
-        }
-    }
-
-    fn panicked(panic: Panic) -> Error {
-        Error::Panicked(panic)
-    }
 }
 
 /// Runs the controller until `stop`, and returns when its last reconcile has ended.
@@ -134,7 +107,7 @@ pub(crate) async fn run(
 
 impl Reconciler for ProfileContext {
     type Object = Profile;
-    type Error = Error;
+    type Error = ReconcileFailure;
 
     fn on_deleted(&self, key: &Key) {
         self.statuses.forget(key);
@@ -175,9 +148,9 @@ impl Reconciler for ProfileContext {
         tokio::join!(fed, self.ask_all());
     }
 
-    async fn reconcile(&self, key: &Key, guard: &Guard<Profile>) -> Result<Action, Error> {
+    async fn reconcile(&self, key: &Key, guard: &Guard<Profile>) -> Result<Action, ReconcileFailure> {
         let profile = &self.statuses.reconciled(key, guard);
-        let reconciled = caught(reconcile(self, profile), Error::Panicked).await;
+        let reconciled = caught(reconcile(self, profile), ReconcileFailure::Panicked).await;
         if let Err(error) = &reconciled
             && let disposition = error.disposition()
             && disposition.condition.is_some()
@@ -197,7 +170,7 @@ fn entry(name: Option<String>, object: Option<&ControllerRevision>) -> CacheEntr
 
 type Reconciling<'a> = Reconciled<'a, Profile, ProfileStatus>;
 
-async fn reconcile(ctx: &ProfileContext, profile: &Reconciling<'_>) -> Result<Action, Error> {
+async fn reconcile(ctx: &ProfileContext, profile: &Reconciling<'_>) -> Result<Action, ReconcileFailure> {
     if profile.is_deleted() {
         return Ok(Action::await_change());
     }
@@ -295,9 +268,10 @@ fn failed(profile: &Reconciling<'_>, ready: Verdict) -> ProfileStatus {
 }
 
 impl ProfileContext {
-    async fn report(&self, profile: &Reconciling<'_>, status: &ProfileStatus) -> Result<Action, Error> {
-        let written = self.statuses.write(&self.parts.client, profile, status).await;
-        written.map_err(Error::api(format!("write the status of Profile {}", profile.key)))?;
+    async fn report(&self, profile: &Reconciling<'_>, status: &ProfileStatus) -> Result<Action, ReconcileFailure> {
+        if !self.statuses.record(&self.parts.client, profile, status).await? {
+            return Ok(Action::requeue(RECHECK_GONE));
+        }
         let note = ready_transition("RollOut", &profile.recorded_status.conditions, &status.conditions);
         publish_by(&self.parts.recorder, &profile.reference(), note.as_slice()).await;
         Ok(Action::await_change())
@@ -336,7 +310,7 @@ impl ProfileContext {
         if !self.checks.awaits(&question) {
             return;
         }
-        let outcome = caught(async { Ok(self.answer(&question).await) }, Error::Panicked).await;
+        let outcome = caught(async { Ok(self.answer(&question).await) }, ReconcileFailure::Panicked).await;
         let outcome = outcome.unwrap_or_else(|error| Outcome::Unknown(error.to_string()));
         self.checks.record(&question, outcome, clock::now());
         self.profiles.trigger(&question.profile.0);
@@ -355,7 +329,7 @@ impl ProfileContext {
     }
 
     /// Reports what is wrong with a Profile, and lets no further ClientApp take a revision.
-    async fn refuse(&self, profile: &Reconciling<'_>, problem: String) -> Result<Action, Error> {
+    async fn refuse(&self, profile: &Reconciling<'_>, problem: String) -> Result<Action, ReconcileFailure> {
         self.checks.forget(profile.uid());
         self.take_back(profile, "", &BTreeSet::new());
         self.report(profile, &failed(profile, Verdict::no(Reason::ProfileInvalid, problem))).await
@@ -377,7 +351,7 @@ impl ProfileContext {
         &self,
         profile: &Reconciling<'_>,
         content: &serde_json::Value,
-    ) -> Result<Vec<Arc<ProfileRevision>>, Error> {
+    ) -> Result<Vec<Arc<ProfileRevision>>, ReconcileFailure> {
         let mut revisions = self.profiles.revisions_of(profile.uid());
         let newest = revisions.last();
         let number = newest.map_or(0, |newest| newest.number) + 1;
@@ -386,7 +360,7 @@ impl ProfileContext {
             let object = revision::object(profile.guard, &self.namespace, number, content);
             let api = Api::namespaced(self.parts.client.clone(), &self.namespace);
             let made = create_if_absent(&api, None, &object).await;
-            made.map_err(Error::api(format!("create revision {number} of Profile {}", profile.key)))?;
+            made.map_err(ReconcileFailure::api(format!("create revision {number} of Profile {}", profile.key)))?;
             revisions.extend(revision::read(&object).map(Arc::new));
             // Before the watch shows it, so that it can be taken.
             let name = object.metadata.name.clone();
@@ -415,10 +389,10 @@ impl ProfileContext {
         &self,
         revisions: &[Arc<ProfileRevision>],
         is_used: impl Fn(i64) -> bool,
-    ) -> Result<(), Error> {
+    ) -> Result<(), ReconcileFailure> {
         for name in revision::outdated(revisions, is_used) {
             let deleted = deletion::profile_revision(&self.parts.client, &self.namespace, name).await;
-            deleted.map_err(Error::api(format!("delete ControllerRevision {}/{name}", self.namespace)))?;
+            deleted.map_err(ReconcileFailure::api(format!("delete ControllerRevision {}/{name}", self.namespace)))?;
         }
         Ok(())
     }

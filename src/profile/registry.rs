@@ -100,7 +100,6 @@ impl Profiles {
         revisions
     }
 
-    /// Returns the turns of the Profile with this uid.
     pub(super) fn turns_of(&self, uid: &str) -> Turns {
         self.turns.lock().get(uid).cloned().unwrap_or_default()
     }

@@ -22,9 +22,7 @@ const KEPT: usize = 10;
 pub(crate) struct ProfileRevision {
     /// Name of the ControllerRevision.
     pub(crate) name: String,
-    /// Name of the Profile.
     pub(crate) profile: String,
-    /// uid of the Profile.
     pub(super) profile_uid: String,
     /// Its number, ascending.
     pub(crate) number: i64,
@@ -50,7 +48,6 @@ pub(super) fn name(profile: &Guard<Profile>, number: i64, content: &Value) -> St
     format!("{beginning}-{number}-{}", &hash[..8])
 }
 
-/// Returns the ControllerRevision with this number and content.
 pub(super) fn object(profile: &Guard<Profile>, namespace: &str, number: i64, content: &Value) -> ControllerRevision {
     let uid = profile.metadata.uid.clone().unwrap_or_default();
     let (key, word) = (label::MANAGED_BY.to_owned(), label::OPERATOR.to_owned());

@@ -148,53 +148,26 @@ mod tests {
         };
         let [failed, awaited] = ["ns/acme", "ns/beta"].map(wrong);
         let now = Timestamp::UNIX_EPOCH;
+        let (goes_on, stops) = (["True", "False"], ["False", "True"]);
+        let first = Some(&rollout);
+        let all = "revision 3 is that of 4 of 40 ClientApps: the others are suspended or wait for approvals";
+        let says = "/status.php says /maintenance true, expected false";
+        let fails = format!(
+            "wave 2 of 3: 1 have failed with it: ClientApp ns/acme: {says}: correct it, or go back by spec.rollout.revision"
+        );
+        let waits = format!(": 1 are not Ready with it yet: ClientApp ns/beta: {says}");
+        let (opens, begins) = ("spec.rollout.window opens at 1970-01-01T00:00:00Z", "begins at 1970-01-01T00:00:00Z");
         for (rollout, wait, ready, [reconciling, stalled], message) in [
-            (
-                None,
-                Wait::Nothing,
-                "RolledOut",
-                ["False", "False"],
-                "revision 3 is that of 4 of 40 ClientApps: the others are suspended or wait for approvals",
-            ),
-            (Some(&rollout), Wait::Nothing, "RollingOut", ["True", "False"], "wave 2 of 3"),
-            (
-                Some(&rollout),
-                Wait::NotReady(2),
-                "RollingOut",
-                ["True", "False"],
-                ": 2 are not Ready with it yet, such as ns/beta",
-            ),
-            (Some(&rollout), Wait::Soak(now), "RollingOut", ["True", "False"], "begins at 1970-01-01T00:00:00Z"),
-            (
-                Some(&rollout),
-                Wait::Closed(now),
-                "RollingOut",
-                ["True", "False"],
-                "spec.rollout.window opens at 1970-01-01T00:00:00Z",
-            ),
-            (Some(&rollout), Wait::Unavailable(3), "RollingOut", ["True", "False"], "spec.rollout.maxUnavailable"),
-            (Some(&rollout), Wait::Paused, "RolloutPaused", ["True", "False"], "spec.rollout.paused is true"),
-            (
-                Some(&rollout),
-                Wait::Stopped(1),
-                "RolloutStopped",
-                ["False", "True"],
-                "1 have failed with it, such as ns/acme",
-            ),
-            (
-                Some(&failed),
-                Wait::Stopped(1),
-                "RolloutStopped",
-                ["False", "True"],
-                "wave 2 of 3: 1 have failed with it: ClientApp ns/acme: /status.php says /maintenance true, expected false: correct it, or go back by spec.rollout.revision",
-            ),
-            (
-                Some(&awaited),
-                Wait::NotReady(1),
-                "RollingOut",
-                ["True", "False"],
-                ": 1 are not Ready with it yet: ClientApp ns/beta: /status.php says /maintenance true, expected false",
-            ),
+            (None, Wait::Nothing, "RolledOut", ["False", "False"], all),
+            (first, Wait::Nothing, "RollingOut", goes_on, "wave 2 of 3"),
+            (first, Wait::NotReady(2), "RollingOut", goes_on, ": 2 are not Ready with it yet, such as ns/beta"),
+            (first, Wait::Soak(now), "RollingOut", goes_on, begins),
+            (first, Wait::Closed(now), "RollingOut", goes_on, opens),
+            (first, Wait::Unavailable(3), "RollingOut", goes_on, "spec.rollout.maxUnavailable"),
+            (first, Wait::Paused, "RolloutPaused", goes_on, "spec.rollout.paused is true"),
+            (first, Wait::Stopped(1), "RolloutStopped", stops, "1 have failed with it, such as ns/acme"),
+            (Some(&failed), Wait::Stopped(1), "RolloutStopped", stops, &fails),
+            (Some(&awaited), Wait::NotReady(1), "RollingOut", goes_on, &waits),
         ] {
             let decision =
                 Decision { permitted: BTreeSet::new(), updated: 4, rollout: rollout.cloned(), wait: wait.clone() };

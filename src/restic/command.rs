@@ -9,6 +9,8 @@ use std::{
 
 use jiff::Timestamp;
 
+use crate::crd::StoreKeep;
+
 /// Limits how long restic waits for the lock of another process before it gives up.
 const LOCK_PATIENCE: &str = "5m";
 /// Lists what restic may take from the environment of this process; everything else, such as a user's own `RESTIC_…`, is kept from it.
@@ -84,17 +86,6 @@ pub(crate) enum Lock {
     Try,
     /// Waits for five minutes.
     Wait,
-}
-
-/// Says how many snapshots to keep, as `restic forget` counts them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Keep {
-    pub last: u32,
-    pub hourly: u32,
-    pub daily: u32,
-    pub weekly: u32,
-    pub monthly: u32,
-    pub yearly: u32,
 }
 
 /// Says what is backed up, and how its snapshot is marked.
@@ -183,21 +174,13 @@ pub(crate) fn restore(snapshot: &str, path: &str, target: &Path) -> Vec<OsString
 }
 
 /// Returns the arguments of a `restic forget` that only tells which of the snapshots with this host and these tags the rule does not keep.
-pub(crate) fn superseded(host: &str, tags: &[String], keep: Keep) -> Vec<OsString> {
-    let Keep { last, hourly, daily, weekly, monthly, yearly } = keep;
+pub(crate) fn superseded(host: &str, tags: &[String], keep: StoreKeep) -> Vec<OsString> {
     let mut arguments: Vec<OsString> = ["forget", "--dry-run", "--group-by", "", "--host", host].map(Into::into).into();
     // The separator means "and".
     arguments.extend(["--tag".into(), tags.join(",").into()]);
-    let rules = [
-        // The newest is kept, whatever the rule says.
-        ("last", last.max(1)),
-        ("hourly", hourly),
-        ("daily", daily),
-        ("weekly", weekly),
-        ("monthly", monthly),
-        ("yearly", yearly),
-    ];
-    for (period, count) in rules.into_iter().filter(|(_, count)| *count > 0) {
+    // The newest is kept, whatever the rule says.
+    let keep = StoreKeep { last: keep.last.max(1), ..keep };
+    for (period, count) in keep.counts().into_iter().filter(|(_, count)| *count > 0) {
         arguments.extend([format!("--keep-{period}").into(), count.to_string().into()]);
     }
     arguments
@@ -302,7 +285,7 @@ mod tests {
              /dumps/20260101T030000Z-a"
         );
         assert_eq!(words(restore("abc", "/dumps/x", Path::new("/t"))), "restore abc:/dumps/x --target /t");
-        let keep = Keep { daily: 7, monthly: 6, ..Keep::default() };
+        let keep = StoreKeep { daily: 7, monthly: 6, ..StoreKeep::default() };
         assert_eq!(
             words(superseded("7", &dump.tags, keep)),
             "forget --dry-run --group-by  --host 7 --tag dump,data --keep-last 1 --keep-daily 7 --keep-monthly 6"

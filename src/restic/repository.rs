@@ -10,10 +10,13 @@ use std::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    command::{self, Backup, Keep, Location, Lock},
+    command::{self, Backup, Location, Lock},
     output::{self, Failure, Snapshot, Summary},
 };
-use crate::platform::process::{self, Cause, Finished, Limits, Program};
+use crate::{
+    crd::StoreKeep,
+    platform::process::{self, Cause, Finished, Limits, Program},
+};
 
 /// Limits how many times a command waits for a lock, for five minutes each: after half an hour without a sign of life from the process that
 /// has locked the repository, `restic unlock` removes its lock.
@@ -117,7 +120,7 @@ impl Repository {
     }
 
     /// Returns which of the snapshots with this host and these tags the rule does not keep.
-    pub(crate) async fn superseded(&self, host: &str, tags: &[String], keep: Keep) -> Result<Vec<Snapshot>> {
+    pub(crate) async fn superseded(&self, host: &str, tags: &[String], keep: StoreKeep) -> Result<Vec<Snapshot>> {
         let stdout = self.run(command::superseded(host, tags, keep), Lock::None, None).await?;
         output::superseded(&stdout).map_err(not_understood)
     }

@@ -76,14 +76,12 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::platform::fake::{merged, of};
 
     fn backup(name: &str, uid: &str, status: Value) -> CloudNativePgBackup {
-        let mut whole = json!({"pluginMetadata": {"clusterUID": uid}});
-        whole.as_object_mut().unwrap().extend(status.as_object().unwrap().clone());
-        serde_json::from_value(json!({
-            "metadata": {"name": name, "namespace": "ns"}, "spec": {"cluster": {"name": "acme-pg"}}, "status": whole,
-        }))
-        .unwrap()
+        let status = merged(json!({"pluginMetadata": {"clusterUID": uid}}), status);
+        let metadata = json!({"name": name, "namespace": "ns"});
+        of(json!({"metadata": metadata, "spec": {"cluster": {"name": "acme-pg"}}, "status": status}))
     }
 
     fn seen(backups: Vec<CloudNativePgBackup>, first: Option<&str>) -> SeenCluster {
@@ -123,7 +121,10 @@ mod tests {
                 ),
             ]
         };
-        let day = "2026-01-15T00:00:00Z";
+        let (early, day, later) = ("2026-01-05T00:00:00Z", "2026-01-15T00:00:00Z", "2026-03-01T00:00:00Z");
+        let (failed, second) = ("2026-01-01T00:00:00Z", "2026-01-20T03:00:10Z");
+        let before_first = "2026-01-05T00:00:00Z is before 2026-01-10T03:00:10Z";
+        let before_second = "2026-01-15T00:00:00Z is before 2026-01-20T03:00:10Z";
         let is = |backup: &str| Ok(json!({"serverName": "acme-pg-5f0c2c0e", "backup": backup}));
         let at = |time: &str| Ok(json!({"serverName": "acme-pg-5f0c2c0e", "time": time}));
         for (what, seen, from, time, expected) in [
@@ -134,34 +135,16 @@ mod tests {
             ("one that runs", seen(all(), None), "running", None, Err("backup running is not complete")),
             ("one of a former Cluster", seen(all(), None), "former", None, Err("backup former is not of this Cluster")),
             ("an unknown one", seen(all(), None), "three", None, Err("acme has no backup three")),
-            (
-                "before the first",
-                seen(all(), None),
-                "latest",
-                Some("2026-01-05T00:00:00Z"),
-                Err("2026-01-05T00:00:00Z is before 2026-01-10T03:00:10Z"),
-            ),
+            ("before the first", seen(all(), None), "latest", Some(early), Err(before_first)),
             (
                 "the end of the failed one is untrue",
-                seen(all(), Some("2026-01-01T00:00:00Z")),
+                seen(all(), Some(failed)),
                 "latest",
-                Some("2026-01-05T00:00:00Z"),
-                Err("2026-01-05T00:00:00Z is before 2026-01-10T03:00:10Z"),
+                Some(early),
+                Err(before_first),
             ),
-            (
-                "the retention has deleted the first",
-                seen(all(), Some("2026-01-20T03:00:10Z")),
-                "latest",
-                Some(day),
-                Err("2026-01-15T00:00:00Z is before 2026-01-20T03:00:10Z"),
-            ),
-            (
-                "in the future",
-                seen(all(), None),
-                "latest",
-                Some("2026-03-01T00:00:00Z"),
-                Err("2026-03-01T00:00:00Z is in the future"),
-            ),
+            ("the retention has deleted the first", seen(all(), Some(second)), "latest", Some(day), Err(before_second)),
+            ("in the future", seen(all(), None), "latest", Some(later), Err("2026-03-01T00:00:00Z is in the future")),
             ("none is complete", seen(all().split_off(2), None), "latest", None, Err("acme has no complete backup")),
         ] {
             let time = time.map(|time| Time(time.parse().unwrap()));

@@ -19,7 +19,7 @@ use super::{
     cloudnativepg::{SeenCluster, data_source},
     context::Restores,
     history::SUCCEEDED,
-    observed::{Database, Files, Observed},
+    observed::{Database, Observed},
     percona::{FAILED, Seen, busy, is_of_an_earlier_one, may_restore},
     step::{Me, Step},
 };
@@ -27,7 +27,7 @@ use crate::{
     backup::{
         archive_job::{self, Extract},
         decide::short,
-        observed::{ArchiveJob, Subject},
+        observed::{ArchiveJob, Files, Subject},
         percona,
         quiesce::{self, Stopped},
     },
@@ -169,9 +169,7 @@ fn serves(observed: &Observed) -> bool {
 /// Returns what files wait for whose volumes a pod may have, and the step that takes the pods away.
 fn held(me: Me<'_>, spec: &ClientAppRestoreSpec, observed: &Observed) -> Option<(String, Option<Step>)> {
     let Subject::App(app) = &observed.subject else { return None };
-    let Files { volumes, job, user, .. } = &observed.files;
-    // A Job that exists knows them.
-    match quiesce::stopped(app, &mark(me.name), volumes.is_some() || job.is_some(), user.as_deref()) {
+    match quiesce::stopped(app, &mark(me.name), observed.files.knows_volumes(), observed.files.user.as_deref()) {
         Stopped::Yes => None,
         Stopped::Waits(why) => Some((why, None)),
         Stopped::NotAsked => {
@@ -279,7 +277,7 @@ fn begun(me: Me<'_>, spec: &ClientAppRestoreSpec, of: &str, observed: &Observed,
 
 /// Says why the archives of another app may not be read.
 fn permitted(app: &ClientApp, observed: &Observed) -> Result<(), String> {
-    let Some(secret) = &observed.files.not_permitted else { return Ok(()) };
+    let Some(secret) = &observed.not_permitted else { return Ok(()) };
     let (namespace, app) = (app.namespace().unwrap_or_default(), app.name_any());
     Err(format!(
         "Secret {secret} has no label that lets {app} read another app's archives: `kubectl label secret {secret} -n {namespace} {}={app}`",
@@ -461,7 +459,7 @@ fn is_ready(seen: &Seen) -> bool {
 
 fn files(me: Me<'_>, spec: &ClientAppRestoreSpec, made: FilesRestore, observed: &Observed) -> Progress<FilesRestore> {
     let Subject::App(app) = &observed.subject else { return Progress::Failed("there are no files".to_owned()) };
-    let Files { volumes, image, job, user: _, not_permitted: _ } = &observed.files;
+    let Files { volumes, image, job, user: _, place: _ } = &observed.files;
     let replaces = || format!("Job {} replaces the files", made.job);
     let namespace = app.namespace().unwrap_or_default();
     if let Some(job) = job {

@@ -9,14 +9,13 @@ use kube::{
 use super::{
     cloudnativepg::SeenCluster,
     context::Restores,
-    observed::{Copy, Database, Files, Observed},
+    observed::{Copy, Database, Observed},
     percona::Seen,
     permission::{administrator_of, holder, needed_by},
 };
 use crate::{
     backup::{
-        archive_job,
-        observe::{app, listed, made_job, metadata, one, pods, volumes},
+        observe::{app, files, listed, metadata, one},
         observed::Subject,
     },
     clientapp::spec::database,
@@ -100,22 +99,13 @@ pub(super) async fn observe(
         Database::Standalone(Some(_)) => volume_of_dumps(client, namespace, &key.database()).await?,
         _ => None,
     };
-    let mut files = Files::default();
+    let mut observed = Observed { database, volume_of_dumps, source, backup, ..Observed::default() };
     if copy.is_none() && (app.spec.persistence.backup.is_some() || status.files.is_some()) {
-        files.image.clone_from(&ctx.parts.image);
-        if let Some(recorded) = &status.files {
-            files.job = made_job(client, namespace, app.metadata.uid.as_deref(), &recorded.job).await?;
-        }
-        if files.job.is_none() {
-            files.volumes = volumes(client, &app).await?;
-        }
-        files.not_permitted = not_permitted(client, &key, &app, spec.files.as_ref()).await?;
-        if let Some(volumes) = &files.volumes {
-            let pods = pods(client, namespace).await?;
-            files.user = archive_job::users(volumes, &pods).next().map(ResourceExt::name_any);
-        }
+        let recorded = status.files.as_ref().map(|files| files.job.as_str());
+        observed.files = files(&ctx.parts, &app, recorded).await?;
+        observed.not_permitted = not_permitted(client, &key, &app, spec.files.as_ref()).await?;
     }
-    Ok(Observed { subject: Subject::App(Box::new(app)), database, volume_of_dumps, files, source, backup, copy })
+    Ok(Observed { subject: Subject::App(Box::new(app)), copy, ..observed })
 }
 
 /// Returns what exists of another app that is created from a backup.

@@ -1,15 +1,9 @@
 //! Holds what exists of a restore and of what it restores. Pure.
 
-use std::sync::Arc;
-
 use super::{cloudnativepg::SeenCluster, percona::Seen};
 use crate::{
-    backup::{
-        archive_job::Volume,
-        observed::{ArchiveJob, Subject},
-    },
+    backup::observed::{Files, Subject},
     crd::{ClientApp, ClientAppBackup, Postgresql, percona::PerconaPGBackup},
-    platform::operator_image::OperatorImage,
 };
 
 #[derive(Clone, Debug, Default)]
@@ -19,6 +13,8 @@ pub(super) struct Observed {
     /// uid of the claim with the dumps of a Postgresql.
     pub volume_of_dumps: Option<String>,
     pub files: Files,
+    /// The Secret that opens another app's repository, unless a label permits that. Its credentials may open those of any tenant.
+    pub not_permitted: Option<String>,
     /// The ClientAppBackup that the spec names, if it exists.
     pub source: Option<Box<ClientAppBackup>>,
     /// A ClientAppBackup of the same object that has begun and not ended.
@@ -59,18 +55,4 @@ pub(super) enum Database {
         first: Option<Box<PerconaPGBackup>>,
     },
     CloudNativePg(Option<Box<SeenCluster>>),
-}
-
-/// Holds what restores its files.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Files {
-    /// The volumes, while there is no Job; `None`: they are not known, or not all of them exist.
-    pub volumes: Option<Vec<Volume>>,
-    /// The operator's own image.
-    pub image: Option<Arc<OperatorImage>>,
-    pub job: Option<ArchiveJob>,
-    /// A pod that has one of the volumes, while there is no Job.
-    pub user: Option<String>,
-    /// The Secret that opens another app's repository, unless a label permits that. Its credentials may open those of any tenant.
-    pub not_permitted: Option<String>,
 }

@@ -52,7 +52,7 @@ pub(super) async fn archive(repository: &Repository, args: &ArchiveArgs) -> Resu
     let made = made.ok_or_else(|| Error::Gone { id: id.clone(), place: repository.location.repository() })?;
     let (place, count) = (repository.location.repository(), roots.len());
     println!("stored the files of {count} volumes as {} in {place}: {} files", made.name, made.count);
-    tidy::tidy(repository, &args.of, Content::Files, args.keep.checked(), Some(&id)).await?;
+    tidy::tidy(repository, &args.of, Content::Files, args.keep, Some(&id)).await?;
     tidy::check(repository).await?;
     // Last: while this is empty, an error becomes the termination message.
     report(args.report.as_deref(), &made.words())

@@ -182,29 +182,21 @@ mod tests {
     #[test]
     fn what_is_wrong_with_a_repository() {
         let place = "s3:http://s3/dumps/ns/db";
-        let other = |cause: &str| Trouble::Failed(Failure::Other(cause.to_owned()));
+        let (failed, other) = (Trouble::Failed, |cause: &str| Trouble::Failed(Failure::Other(cause.to_owned())));
+        let denied = "Stat: Access Denied.: check the credentials and their permissions in the bucket";
+        let silent = "the storage did not answer within 120 seconds (connection refused): check the endpoint, the network and, with https, the certificate";
+        let locked = format!(
+            "another restic has locked it for half an hour: if none is running, `restic --repo {place} unlock`"
+        );
+        let unread = "open /v/g: permission denied".to_owned();
+        let no_bucket = "The specified bucket does not exist";
         for (trouble, expected) in [
-            (
-                other("Stat: Access Denied."),
-                "Stat: Access Denied.: check the credentials and their permissions in the bucket",
-            ),
-            (
-                other("The specified bucket does not exist"),
-                "The specified bucket does not exist: check the bucket's name",
-            ),
+            (other("Stat: Access Denied."), denied),
+            (other(no_bucket), &*format!("{no_bucket}: check the bucket's name")),
             (other("anything"), "anything"),
-            (
-                Trouble::Timeout(Duration::from_secs(120), "connection refused".to_owned()),
-                "the storage did not answer within 120 seconds (connection refused): check the endpoint, the network and, with https, the certificate",
-            ),
-            (
-                Trouble::Failed(Failure::Locked),
-                "another restic has locked it for half an hour: if none is running, `restic --repo s3:http://s3/dumps/ns/db unlock`",
-            ),
-            (
-                Trouble::Failed(Failure::Incomplete("open /v/g: permission denied".to_owned())),
-                "a file could not be read (open /v/g: permission denied)",
-            ),
+            (Trouble::Timeout(Duration::from_secs(120), "connection refused".to_owned()), silent),
+            (failed(Failure::Locked), &locked),
+            (failed(Failure::Incomplete(unread)), "a file could not be read (open /v/g: permission denied)"),
         ] {
             assert_eq!(told(&trouble, place), expected);
         }

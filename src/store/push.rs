@@ -41,7 +41,7 @@ pub(super) async fn push(repository: &Repository, push: &PushArgs, stop: &Cancel
     }
     let there = found.iter().find(|stored| stored.name == newest.name).map(|stored| stored.id.clone());
     let (is_new, newest_one) = (last.is_some(), last.or(there));
-    tidy::tidy(repository, &newest.about.system, Content::Dump, push.keep.checked(), newest_one.as_deref()).await?;
+    tidy::tidy(repository, &newest.about.system, Content::Dump, push.keep, newest_one.as_deref()).await?;
     if is_new { tidy::check(repository).await } else { Ok(()) }
 }
 

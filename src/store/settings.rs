@@ -11,9 +11,10 @@ use super::{dump::Name, error::Error};
 #[cfg(target_os = "linux")]
 use crate::restic::confine::confine;
 use crate::{
+    crd::StoreKeep,
     platform::origin::origin,
     restic::{
-        command::{Access, Keep, Location, Password, Secret},
+        command::{Access, Location, Password, Secret},
         repository::Repository,
     },
 };
@@ -168,31 +169,9 @@ pub(super) struct PushArgs {
     /// Directory with dumps.
     #[arg(long, env = "DUMPS", value_name = "DIR")]
     pub dumps: PathBuf,
-    #[command(flatten)]
-    pub keep: KeepArgs,
-}
-
-/// What to keep in the repository. If all are zero, everything is kept.
-#[derive(Args, Clone, Debug)]
-pub(super) struct KeepArgs {
-    /// Number of newest snapshots to keep.
-    #[arg(long, env = "STORE_KEEP_LAST", default_value_t = 0, value_name = "N")]
-    keep_last: u32,
-    /// Number of hours to keep the newest snapshot of.
-    #[arg(long, env = "STORE_KEEP_HOURLY", default_value_t = 0, value_name = "N")]
-    keep_hourly: u32,
-    /// Number of days to keep the newest snapshot of.
-    #[arg(long, env = "STORE_KEEP_DAILY", default_value_t = 0, value_name = "N")]
-    keep_daily: u32,
-    /// Number of weeks to keep the newest snapshot of.
-    #[arg(long, env = "STORE_KEEP_WEEKLY", default_value_t = 0, value_name = "N")]
-    keep_weekly: u32,
-    /// Number of months to keep the newest snapshot of.
-    #[arg(long, env = "STORE_KEEP_MONTHLY", default_value_t = 0, value_name = "N")]
-    keep_monthly: u32,
-    /// Number of years to keep the newest snapshot of.
-    #[arg(long, env = "STORE_KEEP_YEARLY", default_value_t = 0, value_name = "N")]
-    keep_yearly: u32,
+    /// What to keep in the repository, such as `{"daily": 7, "monthly": 6}`. Absent: everything.
+    #[arg(long, env = "STORE_KEEP", value_parser = keep, value_name = "JSON")]
+    pub keep: Option<StoreKeep>,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -223,8 +202,9 @@ pub(super) struct ArchiveArgs {
     /// File for the termination message: name, bytes and number of files.
     #[arg(long, env = "REPORT", value_name = "FILE")]
     pub report: Option<PathBuf>,
-    #[command(flatten)]
-    pub keep: KeepArgs,
+    /// What to keep in the repository, such as `{"daily": 7, "monthly": 6}`. Absent: everything.
+    #[arg(long, env = "STORE_KEEP", value_parser = keep, value_name = "JSON")]
+    pub keep: Option<StoreKeep>,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -263,16 +243,6 @@ pub(super) struct ExtractArgs {
 pub(crate) enum Which {
     Latest,
     Named(Name),
-}
-
-impl KeepArgs {
-    /// `None`: everything is kept.
-    pub(super) fn checked(&self) -> Option<Keep> {
-        let Self { keep_last: last, keep_hourly: hourly, keep_daily: daily, .. } = *self;
-        let Self { keep_weekly: weekly, keep_monthly: monthly, keep_yearly: yearly, .. } = *self;
-        let keep = Keep { last, hourly, daily, weekly, monthly, yearly };
-        (keep != Keep::default()).then_some(keep)
-    }
 }
 
 /// Reads a variable of the environment; an empty one counts as unset.
@@ -343,6 +313,15 @@ fn uid(text: &str) -> Result<String, &'static str> {
     match is_id(text) {
         true => Ok(text.to_owned()),
         false => Err("1 to 64 letters, digits and hyphens are expected"),
+    }
+}
+
+/// Parses what a spec says; the schema has checked that.
+fn keep(text: &str) -> Result<StoreKeep, String> {
+    let keep: StoreKeep = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    match keep.counts().iter().all(|(_, count)| *count >= 0) {
+        true => Ok(keep),
+        false => Err("counts from 0 on are expected".to_owned()),
     }
 }
 

@@ -4,10 +4,12 @@ use super::{
     error::Error,
     stored::{Content, Stored},
 };
-use crate::restic::{
-    command::Keep,
-    output::Failure,
-    repository::{Repository, Trouble},
+use crate::{
+    crd::StoreKeep,
+    restic::{
+        output::Failure,
+        repository::{Repository, Trouble},
+    },
 };
 
 /// Removes snapshots of this host by the rule, but never the newest one. Those without data never replace any with data.
@@ -15,13 +17,13 @@ pub(super) async fn tidy(
     repository: &Repository,
     host: &str,
     content: Content,
-    keep: Option<Keep>,
+    keep: Option<StoreKeep>,
     newest: Option<&str>,
 ) -> Result<(), Error> {
     let failed = |trouble| Error::upload(repository, trouble);
     let mut superseded = Vec::new();
     for has_data in [true, false] {
-        let Some(keep) = keep else { break };
+        let Some(keep) = keep.filter(|keep| *keep != StoreKeep::default()) else { break };
         superseded.extend(repository.superseded(host, &content.tags(has_data), keep).await.map_err(failed)?);
     }
     superseded.retain(|snapshot| Some(snapshot.id.as_str()) != newest);

@@ -8,7 +8,11 @@ use crate::{
         conditions::State,
         percona::{PerconaPGBackupSpec, PerconaPGCluster, READY_FOR_BACKUP},
     },
-    platform::{fake::of, job::JobProgress, operator_image::OperatorImage},
+    platform::{
+        fake::{merged, of},
+        job::JobProgress,
+        operator_image::OperatorImage,
+    },
 };
 
 const UID: &str = "5f0c2c0e-8a53-4d27-9d19-0a6c9b1f3e11";
@@ -19,14 +23,17 @@ fn now() -> Timestamp {
 }
 
 fn app(spec: Value) -> ClientApp {
-    let mut whole = json!({"hostname": "acme.example.com"});
-    whole.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
-    of(json!({"metadata": {"name": "acme", "namespace": "ns", "uid": "app-uid"}, "spec": whole}))
+    let spec = merged(json!({"hostname": "acme.example.com"}), spec);
+    of(json!({"metadata": {"name": "acme", "namespace": "ns", "uid": "app-uid"}, "spec": spec}))
 }
 
 fn with_files() -> Value {
     let store = json!({"endpoint": "http://s3", "bucket": "dumps", "credentialsSecret": {"name": "s3"}});
     json!({"persistence": {"backup": {"store": store}}})
+}
+
+fn standalone() -> Value {
+    json!({"postgres": {"provider": "standalone"}})
 }
 
 fn postgresql(asked: Value, dump: Value) -> Database {
@@ -37,6 +44,10 @@ fn postgresql(asked: Value, dump: Value) -> Database {
         "spec": {"backup": {"request": asked}},
         "status": {"dump": dump, "backup": {"dumps": dumps}},
     }))))
+}
+
+fn idle() -> Database {
+    postgresql(json!(null), json!(null))
 }
 
 fn record(request: &str, state: &str) -> Value {
@@ -106,247 +117,108 @@ fn short_of(outcome: &Outcome) -> String {
     format!("{:?}{step}", outcome.status.phase.unwrap())
 }
 
+/// Returns what exists of an app with its database and files.
+fn observed(app: ClientApp, database: Database, files: Files) -> Observed {
+    Observed { subject: Subject::App(Box::new(app)), database, files, restore: None }
+}
+
+/// Decides for a backup of the app with this spec beyond its subject.
+fn decided(spec: Value, recorded: &Value, observed: &Observed) -> Outcome {
+    decide(ME, &of(merged(json!({"of": {"name": "acme"}}), spec)), &of(recorded.clone()), observed, now())
+}
+
+fn expect(what: &str, outcome: &Outcome, expected: &str, words: &str) {
+    let message = &outcome.ready.message;
+    assert_eq!(short_of(outcome), expected, "{what}: {message}");
+    assert!(message.contains(words), "{what}: {message}");
+    let is_complete = outcome.status.phase == Some(BackupPhase::Completed);
+    assert_eq!(outcome.ready.state == State::True, is_complete, "{what}");
+    assert_eq!(outcome.status.completed_at.is_some(), is_complete, "{what}");
+}
+
+const FILES_JOB: &str = "Running -> acme-files-5f0c2c0e8a";
+
 #[test]
-fn a_database_and_then_files() {
-    let (standalone, none) = (json!({"postgres": {"provider": "standalone"}}), Files::default());
-    let app_of = |spec: &Value| Subject::App(Box::new(app(spec.clone())));
-    let files = |job| Files { job, ..known() };
-    let both = {
-        let mut both = with_files();
-        both["postgres"] = standalone["postgres"].clone();
-        both
-    };
-    let only_files = {
-        let mut only = with_files();
-        only["postgres"] = json!({"enabled": false});
-        only
-    };
-    let percona = |cluster, backup| Database::Percona { cluster: Some(cluster), backup };
-    let dumped = json!({"database": {"kind": "Postgresql", "name": UID, "completedAt": "2026-01-31T03:59:00Z"}});
-    let job_made = json!({"files": {"job": "acme-files-5f0c2c0e8a"}});
-    let dump_job = json!({"database": dumped["database"], "files": job_made["files"]});
-    let idle = || postgresql(json!(null), json!(null));
-    for (what, spec, recorded, database, files, expected, message) in [
-        (
-            "asked",
-            &standalone,
-            json!({}),
-            idle(),
-            none.clone(),
-            &*format!("Running -> dump acme-pg pg-uid {UID}"),
-            "Postgresql acme-pg is asked for a dump",
-        ),
-        ("is seen", &standalone, json!({}), postgresql(json!(UID), json!(null)), none.clone(), "Running", ""),
-        (
-            "runs",
-            &standalone,
-            json!({}),
-            postgresql(json!(UID), record(UID, "Running")),
-            none.clone(),
-            "Running",
-            "Postgresql acme-pg is dumped",
-        ),
-        (
-            "another runs",
-            &standalone,
-            json!({}),
-            postgresql(json!("x"), record("x", "Running")),
-            none.clone(),
-            "Pending",
-            "another dump",
-        ),
-        (
-            "another is asked",
-            &standalone,
-            json!({}),
-            postgresql(json!("x"), json!(null)),
-            none.clone(),
-            "Pending",
-            "is requested",
-        ),
-        (
-            "another was before",
-            &standalone,
-            json!({}),
-            postgresql(json!("x"), record("x", "Succeeded")),
-            none.clone(),
-            &*format!("Running -> dump acme-pg pg-uid {UID}"),
-            "",
-        ),
-        (
-            "fails",
-            &standalone,
-            json!({}),
-            postgresql(json!(UID), record(UID, "Failed")),
-            none.clone(),
-            "Failed",
-            "it is full",
-        ),
-        (
-            "is dumped",
-            &standalone,
-            json!({}),
-            postgresql(json!(UID), record(UID, "Succeeded")),
-            none.clone(),
-            "Completed",
-            "",
-        ),
-        (
-            "no database yet",
-            &standalone,
-            json!({}),
-            Database::Standalone(None),
-            none.clone(),
-            "Pending",
-            "PostgresReady",
-        ),
-        (
-            "then files",
-            &both,
-            json!({}),
-            postgresql(json!(UID), record(UID, "Succeeded")),
-            files(None),
-            "Running -> acme-files-5f0c2c0e8a",
-            "Job acme-files-5f0c2c0e8a",
-        ),
-        ("once more", &both, dumped.clone(), idle(), files(None), "Running -> acme-files-5f0c2c0e8a", ""),
-        ("files run", &both, dump_job.clone(), idle(), files(job(None)), "Running", ""),
-        ("files fail", &both, dump_job.clone(), idle(), files(job(Some(false))), "Failed", "it is full"),
-        (
-            "both",
-            &both,
-            dump_job,
-            idle(),
-            files(job(Some(true))),
-            "Completed",
-            "ClientApp acme is backed up: a dump, archive 20260131T040100Z-20543f14",
-        ),
-        ("files only", &only_files, json!({}), Database::None, files(None), "Running -> acme-files-5f0c2c0e8a", ""),
-        (
-            "no volumes",
-            &only_files,
-            json!({}),
-            Database::None,
-            Files { volumes: None, ..known() },
-            "Pending",
-            "FilesBackedUp",
-        ),
-        (
-            "no image",
-            &only_files,
-            json!({}),
-            Database::None,
-            Files { image: None, ..known() },
-            "Pending",
-            "does not know its own image",
-        ),
-        (
-            "nothing",
-            &json!({"postgres": {"enabled": false}}),
-            json!({}),
-            Database::None,
-            none.clone(),
-            "Failed",
-            "has nothing",
-        ),
-        (
-            "Percona",
-            &json!({}),
-            json!({}),
-            percona(cluster(true, true), None),
-            none.clone(),
-            "Running -> acme-pg-5f0c2c0e8a acme-pg repo2 --type=full",
-            "PerconaPGBackup acme-pg-5f0c2c0e8a",
-        ),
-        (
-            "Percona is not ready",
-            &json!({}),
-            json!({}),
-            percona(cluster(true, false), None),
-            none.clone(),
-            "Pending",
-            "not ready",
-        ),
-        (
-            "Percona does not know the repository",
-            &json!({}),
-            json!({}),
-            percona(with_new_repository(), None),
-            none.clone(),
-            "Pending",
-            "does not know its new repository",
-        ),
-        (
-            "Percona keeps none",
-            &json!({}),
-            json!({}),
-            percona(cluster(false, true), None),
-            none.clone(),
-            "Failed",
-            "keeps no backups",
-        ),
-        (
-            "Percona works",
-            &json!({}),
-            json!({}),
-            percona(cluster(true, true), percona_backup("Running")),
-            none.clone(),
-            "Running",
-            "",
-        ),
-        (
-            "Percona fails",
-            &json!({}),
-            json!({}),
-            percona(cluster(true, true), percona_backup("Failed")),
-            none.clone(),
-            "Failed",
-            "no room",
-        ),
-        (
-            "Percona is done",
-            &json!({}),
-            json!({}),
-            percona(cluster(true, true), percona_backup("Succeeded")),
-            none,
-            "Completed",
-            "",
-        ),
+fn a_postgresql_is_dumped() {
+    let asked = format!("Running -> dump acme-pg pg-uid {UID}");
+    let dump = |request: &str, state: &str| postgresql(json!(request), record(request, state));
+    for (what, database, expected, words) in [
+        ("asked", idle(), &*asked, "Postgresql acme-pg is asked for a dump"),
+        ("is seen", postgresql(json!(UID), json!(null)), "Running", ""),
+        ("runs", dump(UID, "Running"), "Running", "Postgresql acme-pg is dumped"),
+        ("another runs", dump("x", "Running"), "Pending", "another dump"),
+        ("another is asked", postgresql(json!("x"), json!(null)), "Pending", "is requested"),
+        ("another was before", dump("x", "Succeeded"), &asked, ""),
+        ("fails", dump(UID, "Failed"), "Failed", "it is full"),
+        ("is dumped", dump(UID, "Succeeded"), "Completed", ""),
+        ("no database yet", Database::Standalone(None), "Pending", "PostgresReady"),
     ] {
-        let wanted = of(json!({"of": {"name": "acme"}}));
-        let observed = Observed { subject: app_of(spec), database, files, restore: None };
-        let outcome = decide(ME, &wanted, &of(recorded), &observed, now());
-        assert_eq!(short_of(&outcome), expected, "{what}: {}", outcome.ready.message);
-        assert!(outcome.ready.message.contains(message), "{what}: {}", outcome.ready.message);
-        let is_complete = outcome.status.phase == Some(BackupPhase::Completed);
-        assert_eq!(outcome.ready.state == State::True, is_complete, "{what}");
-        assert_eq!(outcome.status.completed_at.is_some(), is_complete, "{what}");
+        let observed = observed(app(standalone()), database, Files::default());
+        expect(what, &decided(json!({}), &json!({}), &observed), expected, words);
+    }
+}
+
+#[test]
+fn a_percona_cluster_is_backed_up() {
+    let percona = |cluster, backup| Database::Percona { cluster: Some(cluster), backup };
+    let known = |state: &str| percona(cluster(true, true), percona_backup(state));
+    let made = "Running -> acme-pg-5f0c2c0e8a acme-pg repo2 --type=full";
+    for (what, database, expected, words) in [
+        ("begins", percona(cluster(true, true), None), made, "PerconaPGBackup acme-pg-5f0c2c0e8a"),
+        ("is not ready", percona(cluster(true, false), None), "Pending", "not ready"),
+        ("new repository", percona(with_new_repository(), None), "Pending", "does not know its new repository"),
+        ("keeps none", percona(cluster(false, true), None), "Failed", "keeps no backups"),
+        ("works", known("Running"), "Running", ""),
+        ("fails", known("Failed"), "Failed", "no room"),
+        ("is done", known("Succeeded"), "Completed", ""),
+    ] {
+        let observed = observed(app(json!({})), database, Files::default());
+        expect(what, &decided(json!({}), &json!({}), &observed), expected, words);
+    }
+}
+
+#[test]
+fn files_follow_the_database() {
+    let both = || app(merged(with_files(), standalone()));
+    let only_files = || app(merged(with_files(), json!({"postgres": {"enabled": false}})));
+    let neither = app(json!({"postgres": {"enabled": false}}));
+    let files = |job| Files { job, ..known() };
+    let dumped = json!({"database": {"kind": "Postgresql", "name": UID, "completedAt": "2026-01-31T03:59:00Z"}});
+    let job_made = merged(dumped.clone(), json!({"files": {"job": "acme-files-5f0c2c0e8a"}}));
+    let done = postgresql(json!(UID), record(UID, "Succeeded"));
+    let complete = "ClientApp acme is backed up: a dump, archive 20260131T040100Z-20543f14";
+    let (none, no_image) = (Files { volumes: None, ..known() }, Files { image: None, ..known() });
+    for (what, recorded, observed, expected, words) in [
+        ("dumped", &json!({}), observed(both(), done, files(None)), FILES_JOB, "Job acme-files-5f0c2c0e8a"),
+        ("once more", &dumped, observed(both(), idle(), files(None)), FILES_JOB, ""),
+        ("they run", &job_made, observed(both(), idle(), files(job(None))), "Running", ""),
+        ("they fail", &job_made, observed(both(), idle(), files(job(Some(false)))), "Failed", "it is full"),
+        ("both", &job_made, observed(both(), idle(), files(job(Some(true)))), "Completed", complete),
+        ("only they", &json!({}), observed(only_files(), Database::None, files(None)), FILES_JOB, ""),
+        ("no volumes", &json!({}), observed(only_files(), Database::None, none), "Pending", "FilesBackedUp"),
+        ("no image", &json!({}), observed(only_files(), Database::None, no_image), "Pending", "know its own image"),
+        ("nothing", &json!({}), observed(neither, Database::None, Files::default()), "Failed", "has nothing"),
+    ] {
+        expect(what, &decided(json!({}), recorded, &observed), expected, words);
     }
 }
 
 #[test]
 fn what_a_backup_has_made_is_recorded() {
-    let spec = of(json!({"of": {"name": "acme"}, "parts": ["Database"]}));
-    let standalone = app(json!({"postgres": {"provider": "standalone"}}));
-    let observed = |database| Observed {
-        subject: Subject::App(Box::new(standalone.clone())),
-        database,
-        files: Files::default(),
-        restore: None,
-    };
-    let began = decide(ME, &spec, &of(json!({})), &observed(postgresql(json!(null), json!(null))), now());
-    assert_eq!(began.status.started_at, Some(Time(now())));
-    assert_eq!(began.status.database.as_ref().unwrap().name, UID, "before it is made");
-    let ended = decide(ME, &spec, &began.status, &observed(postgresql(json!(UID), record(UID, "Succeeded"))), now());
-    assert_eq!(ended.status.database.unwrap().dump.as_deref(), Some("20260131T035900Z-own"));
+    let spec = json!({"parts": ["Database"]});
+    let observed = |database| observed(app(standalone()), database, Files::default());
+    let began = decided(spec.clone(), &json!({}), &observed(idle())).status;
+    assert_eq!(began.started_at, Some(Time(now())));
+    assert_eq!(began.database.as_ref().unwrap().name, UID, "before it is made");
+    let next = |dump: Value| decided(spec.clone(), &json!(began), &observed(postgresql(json!(UID), dump))).status;
+    let ended = next(record(UID, "Succeeded"));
+    assert_eq!(ended.database.unwrap().dump.as_deref(), Some("20260131T035900Z-own"));
     // Its pod shows later than its Job, or never.
     for (ended, expected) in
         [("2026-01-31T03:59:56Z", BackupPhase::Running), ("2026-01-31T03:59:55Z", BackupPhase::Completed)]
     {
-        let mut unknown = record(UID, "Succeeded");
-        (unknown["dump"], unknown["completedAt"]) = (json!(null), json!(ended));
-        let next = decide(ME, &spec, &began.status, &observed(postgresql(json!(UID), unknown)), now());
-        assert_eq!((next.status.phase, next.status.database.unwrap().dump), (Some(expected), None), "{ended}");
+        let next = next(merged(record(UID, "Succeeded"), json!({"dump": null, "completedAt": ended})));
+        assert_eq!((next.phase, next.database.unwrap().dump), (Some(expected), None), "{ended}");
     }
 
     let files = ArchivedFiles { job: "j".to_owned(), archive: None, bytes: None, files: None, completed_at: None };
@@ -359,199 +231,133 @@ fn what_a_backup_has_made_is_recorded() {
 
 #[test]
 fn what_changes_meanwhile_makes_no_backup_complete() {
-    let spec = of(json!({"of": {"name": "acme"}}));
-    let mut both = with_files();
-    both["postgres"] = json!({"provider": "standalone"});
-    let files = known;
-    let observed = |app: ClientApp, files: Files| Observed {
-        subject: Subject::App(Box::new(app)),
-        database: postgresql(json!(UID), record(UID, "Succeeded")),
-        files,
-        restore: None,
-    };
-    let began = decide(ME, &spec, &of(json!({})), &observed(app(both.clone()), files()), now());
-    assert_eq!(short_of(&began), "Running -> acme-files-5f0c2c0e8a");
-    let next = |app: ClientApp, files: Files| {
-        let outcome = decide(ME, &spec, &began.status, &observed(app, files), now());
-        (outcome.status.phase.unwrap(), outcome.ready.message)
-    };
-    let (phase, message) = next(app(json!({"postgres": {"provider": "standalone"}})), Files::default());
-    assert!(phase == BackupPhase::Failed && message.contains("set spec.persistence.backup"), "{message}");
-    let mut anew = app(both.clone());
+    let both = || app(merged(with_files(), standalone()));
+    let observed = |app, files| observed(app, postgresql(json!(UID), record(UID, "Succeeded")), files);
+    let began = decided(json!({}), &json!({}), &observed(both(), known()));
+    expect("it begins", &began, FILES_JOB, "");
+    let mut anew = both();
     anew.metadata.uid = Some("another".to_owned());
-    let (phase, message) = next(anew, files());
-    assert!(phase == BackupPhase::Failed && message.contains("created anew"), "{message}");
-    let theirs = ArchiveJob { is_ours: false, ..job(Some(true)).unwrap() };
-    let (phase, message) = next(app(both), Files { job: Some(theirs), ..files() });
-    assert!(phase == BackupPhase::Failed && message.contains("is not the operator's"), "{message}");
+    let theirs = Some(ArchiveJob { is_ours: false, ..job(Some(true)).unwrap() });
+    for (what, observed, words) in [
+        ("no files any more", observed(app(standalone()), Files::default()), "set spec.persistence.backup"),
+        ("another app", observed(anew, known()), "created anew"),
+        ("another's Job", observed(both(), Files { job: theirs, ..known() }), "is not the operator's"),
+    ] {
+        expect(what, &decided(json!({}), &json!(began.status), &observed), "Failed", words);
+    }
 
     // Another cluster's backup of that name is none of this one.
     let mut theirs = percona_backup("Succeeded").unwrap();
     theirs.spec.pg_cluster = "other".to_owned();
     let database = Database::Percona { cluster: Some(cluster(true, true)), backup: Some(theirs) };
-    let observed =
-        Observed { subject: Subject::App(Box::new(app(json!({})))), database, files: Files::default(), restore: None };
-    let outcome = decide(ME, &spec, &of(json!({})), &observed, now());
+    let observed = super::tests::observed(app(json!({})), database, Files::default());
+    let outcome = decided(json!({}), &json!({}), &observed);
     assert_eq!(outcome.ready.message, "PerconaPGBackup acme-pg-5f0c2c0e8a is of another cluster: delete it");
 }
 
 #[test]
 fn a_job_in_which_nothing_runs_is_ended() {
-    let spec = of(json!({"of": {"name": "acme"}}));
     let recorded = json!({"parts": ["Files"], "files": {"job": "acme-files-1"}});
-    let pulls = || Some("container archive of pod x cannot pull image a".to_owned());
-    let ended = || Some("nothing ran for 15 minutes: no node fits".to_owned());
+    let archives = "Job acme-files-1 archives the files";
+    let (pulls, idle) = ("container archive of pod x cannot pull image a", "nothing ran for 15 minutes: no node fits");
+    let ended = "Running -> end acme-files-1 u:";
+    let (pulls_ended, silent_ended) = (format!("{ended} {pulls}"), format!("{ended} its pod does not start"));
+    let pulling = format!("{archives}; {pulls}");
+    let failed = format!("Job acme-files-1 has failed: {idle}; see `kubectl logs job/acme-files-1 -n ns`");
     for (idle_minutes, because, not_started, succeeded, expected, message) in [
-        (None, None, None, None, "Running", "Job acme-files-1 archives the files"),
-        (
-            Some(14),
-            pulls(),
-            None,
-            None,
-            "Running",
-            "Job acme-files-1 archives the files; container archive of pod x cannot pull image a",
-        ),
-        (
-            Some(15),
-            pulls(),
-            None,
-            None,
-            "Running -> end acme-files-1 u: container archive of pod x cannot pull image a",
-            "Job acme-files-1 archives the files; container archive of pod x cannot pull image a",
-        ),
-        (
-            Some(60),
-            None,
-            None,
-            None,
-            "Running -> end acme-files-1 u: its pod does not start",
-            "Job acme-files-1 archives the files",
-        ),
+        (None, None, None, None, "Running", archives),
+        (Some(14), Some(pulls), None, None, "Running", &*pulling),
+        (Some(15), Some(pulls), None, None, &*pulls_ended, &pulling),
+        (Some(60), None, None, None, &silent_ended, archives),
         // Its controller has not seen it yet.
-        (Some(60), None, ended(), None, "Running", "Job acme-files-1 archives the files"),
-        (
-            None,
-            None,
-            ended(),
-            Some(false),
-            "Failed",
-            "Job acme-files-1 has failed: nothing ran for 15 minutes: no node fits; see `kubectl logs job/acme-files-1 -n ns`",
-        ),
+        (Some(60), None, Some(idle), None, "Running", archives),
+        (None, None, Some(idle), Some(false), "Failed", &failed),
     ] {
         let job = ArchiveJob {
             is_ours: true,
             uid: "u".to_owned(),
             progress: JobProgress { succeeded, ..JobProgress::default() },
             idle_since: idle_minutes.map(|minutes| now() - SignedDuration::from_mins(minutes)),
-            idle_because: because,
-            not_started,
+            idle_because: because.map(str::to_owned),
+            not_started: not_started.map(str::to_owned),
             ..ArchiveJob::default()
         };
-        let subject = Subject::App(Box::new(app(with_files())));
-        let files = Files { job: Some(job), ..known() };
-        let observed = Observed { subject, database: Database::None, files, restore: None };
-        let outcome = decide(ME, &spec, &of(recorded.clone()), &observed, now());
+        let observed = observed(app(with_files()), Database::None, Files { job: Some(job), ..known() });
+        let outcome = decided(json!({}), &recorded, &observed);
         assert_eq!((&*short_of(&outcome), &*outcome.ready.message), (expected, message), "{idle_minutes:?}");
     }
 }
 
 #[test]
 fn files_wait_for_the_password_of_their_repository() {
-    let spec = of(json!({"of": {"name": "acme"}, "parts": ["Files"]}));
-    let known = json!({"repositoryPassword": {"secret": "restic", "uid": "u"}});
-    for (is_generated, status, expected) in [
-        (true, json!({}), "Pending"),
-        (true, known.clone(), "Running -> acme-files-5f0c2c0e8a"),
-        (false, json!({}), "Running -> acme-files-5f0c2c0e8a"),
-    ] {
-        let mut with_password = with_files();
-        with_password["persistence"]["backup"]["store"]["passwordSecret"] = json!({"name": "restic"});
-        with_password["persistence"]["backup"]["store"]["generatePassword"] = json!(is_generated);
-        let mut app = app(with_password);
+    let recorded = json!({"repositoryPassword": {"secret": "restic", "uid": "u"}});
+    for (is_generated, status, expected) in
+        [(true, json!({}), "Pending"), (true, recorded.clone(), FILES_JOB), (false, json!({}), FILES_JOB)]
+    {
+        let password = json!({"passwordSecret": {"name": "restic"}, "generatePassword": is_generated});
+        let mut app = app(merged(with_files(), json!({"persistence": {"backup": {"store": password}}})));
         app.status = of(status);
-        let subject = Subject::App(Box::new(app));
-        let observed = Observed { subject, database: Database::None, files: super::tests::known(), restore: None };
-        let outcome = decide(ME, &spec, &of(json!({})), &observed, now());
-        assert_eq!(short_of(&outcome), expected, "{is_generated}: {}", outcome.ready.message);
+        let observed = observed(app, Database::None, known());
+        expect("password", &decided(json!({"parts": ["Files"]}), &json!({}), &observed), expected, "");
     }
 }
 
 #[test]
 fn what_cannot_be_backed_up() {
-    let subject = |value: Value| Subject::App(Box::new(of(value)));
-    let leaving = json!({
-        "metadata": {"name": "acme", "deletionTimestamp": "2026-01-31T00:00:00Z"}, "spec": {"hostname": "a.example.com"},
-    });
-    for (what, spec, subject, database, message) in [
-        (
-            "it is not there",
-            json!({"of": {"name": "acme"}}),
-            Subject::Missing,
-            Database::None,
-            "ClientApp acme does not exist",
-        ),
-        (
-            "nor is this",
-            json!({"of": {"kind": "Postgresql", "name": "db"}}),
-            Subject::Postgresql,
-            Database::Standalone(None),
-            "Postgresql db does not exist",
-        ),
-        ("it leaves", json!({"of": {"name": "acme"}}), subject(leaving), Database::None, "is being deleted"),
+    let missing = |subject, database| Observed { subject, database, ..Observed::default() };
+    let with_database = |app, database| observed(app, database, Files::default());
+    let plain = || app(json!({}));
+    let mut leaving = plain();
+    leaving.metadata.deletion_timestamp = Some(Time(now()));
+    let bare = Some(of(json!({"metadata": {"name": "acme-pg"}, "spec": {}})));
+    let keeps_none = Database::CloudNativePg { cluster: bare, backup: None };
+    let of_plugin = Database::CloudNativePg { cluster: None, backup: None };
+    let of_postgresql = json!({"of": {"kind": "Postgresql", "name": "db"}});
+    let no_postgresql = missing(Subject::Postgresql, Database::Standalone(None));
+    for (what, spec, observed, words) in [
+        ("not there", json!({}), Observed::default(), "ClientApp acme does not exist"),
+        ("nor this", of_postgresql, no_postgresql, "Postgresql db does not exist"),
+        ("it leaves", json!({}), with_database(leaving, Database::None), "is being deleted"),
         (
             "no files",
-            json!({"of": {"name": "acme"}, "parts": ["Files"]}),
-            Subject::App(Box::new(app(json!({})))),
-            Database::None,
+            json!({"parts": ["Files"]}),
+            with_database(plain(), Database::None),
             "set spec.persistence.backup",
         ),
         (
             "a database that it cannot back up, and files that it could",
-            json!({"of": {"name": "acme"}}),
-            Subject::App(Box::new(app(with_files()))),
-            Database::CloudNativePg {
-                cluster: Some(of(json!({"metadata": {"name": "acme-pg"}, "spec": {}}))),
-                backup: None,
-            },
+            json!({}),
+            with_database(app(with_files()), keeps_none),
             "Cluster acme-pg keeps no backups: set spec.postgres.backup",
         ),
         (
             "a backup in a bucket that only the plugin deletes from",
-            json!({"of": {"name": "acme"}, "reclaim": "Delete"}),
-            Subject::App(Box::new(app(json!({})))),
-            Database::CloudNativePg { cluster: None, backup: None },
+            json!({"reclaim": "Delete"}),
+            with_database(plain(), of_plugin),
             "set spec.reclaim to Retain",
         ),
         (
             "no database",
-            json!({"of": {"name": "acme"}, "parts": ["Database"]}),
-            Subject::App(Box::new(app(with_files()))),
-            Database::None,
+            json!({"parts": ["Database"]}),
+            with_database(app(with_files()), Database::None),
             "has no database that",
         ),
     ] {
-        let observed = Observed { subject, database, files: Files::default(), restore: None };
-        let outcome = decide(ME, &of(spec), &of(json!({})), &observed, now());
-        assert_eq!(outcome.status.phase, Some(BackupPhase::Failed), "{what}");
-        assert!(outcome.ready.message.contains(message), "{what}: {}", outcome.ready.message);
+        expect(what, &decided(spec, &json!({}), &observed), "Failed", words);
     }
 }
 
 #[test]
 fn a_dump_is_not_made_that_would_have_to_be_deleted() {
-    let mut standalone = app(with_files());
-    standalone.spec.postgres.provider = crate::crd::PostgresProvider::Standalone;
     let percona = Database::Percona { cluster: Some(cluster(true, true)), backup: None };
     for (what, parts, database, expected) in [
-        ("a dump", json!(null), postgresql(json!(null), json!(null)), "Failed"),
-        ("files", json!(["Files"]), postgresql(json!(null), json!(null)), "Running -> acme-files-5f0c2c0e8a"),
+        ("a dump", json!(null), idle(), "Failed"),
+        ("files", json!(["Files"]), idle(), FILES_JOB),
         ("Percona's", json!(null), percona, "Running -> acme-pg-5f0c2c0e8a acme-pg repo2 --type=full"),
     ] {
-        let subject = Subject::App(Box::new(standalone.clone()));
-        let observed = Observed { subject, database, files: known(), restore: None };
-        let spec = of(json!({"of": {"name": "acme"}, "parts": parts, "reclaim": "Delete"}));
-        let outcome = decide(ME, &spec, &of(json!({})), &observed, now());
-        assert_eq!(short_of(&outcome), expected, "{what}: {}", outcome.ready.message);
+        let observed = observed(app(merged(with_files(), standalone())), database, known());
+        let outcome = decided(json!({"parts": parts, "reclaim": "Delete"}), &json!({}), &observed);
+        expect(what, &outcome, expected, "");
         // By these it is found again.
         assert_eq!(outcome.status.files.is_some(), outcome.status.repository.is_some(), "{what}");
         if let Some(Step::CreatePerconaBackup(backup)) = outcome.step {
@@ -562,30 +368,29 @@ fn a_dump_is_not_made_that_would_have_to_be_deleted() {
 
 #[test]
 fn a_backup_of_one_moment() {
-    let spec: ClientAppBackupSpec = of(json!({"of": {"name": "acme"}, "quiesce": true}));
     let of_app = |mark: Option<&str>, user: Option<&str>| {
-        let mut app = app(with_files());
-        app.spec.postgres.enabled = false;
+        let mut app = app(merged(with_files(), json!({"postgres": {"enabled": false}})));
         let mark = mark.map(|mark| ("apps.bnerd-operator.local/stopped-for".to_owned(), mark.to_owned()));
         app.metadata.annotations = Some(mark.into_iter().collect());
-        let user = user.map(str::to_owned);
-        let files = Files { user, ..known() };
-        Observed { subject: Subject::App(Box::new(app)), database: Database::None, files, restore: None }
+        observed(app, Database::None, Files { user: user.map(str::to_owned), ..known() })
+    };
+    let with_database = |mark: Option<&str>, database| {
+        let mut observed = Observed { database, ..of_app(mark, None) };
+        let Subject::App(app) = &mut observed.subject else { panic!() };
+        app.spec.postgres.enabled = true;
+        observed
     };
     let own = Some("ClientAppBackup/b");
     for (what, observed, expected, words) in [
         ("pods", of_app(None, Some("acme-0")), "Running -> stop acme", "are taken away"),
         ("a pod is left", of_app(own, Some("acme-0")), "Pending", "pod acme-0 still has a volume"),
-        ("none is left", of_app(own, None), "Running -> acme-files-5f0c2c0e8a", ""),
+        ("none is left", of_app(own, None), FILES_JOB, ""),
         ("another's", of_app(Some("ClientAppRestore/r"), None), "Pending", "is stopped for ClientAppRestore/r"),
     ] {
-        let outcome = decide(ME, &spec, &of(json!({})), &observed, now());
-        assert_eq!(short_of(&outcome), expected, "{what}: {}", outcome.ready.message);
-        assert!(outcome.ready.message.contains(words), "{what}: {}", outcome.ready.message);
+        expect(what, &decided(json!({"quiesce": true}), &json!({}), &observed), expected, words);
     }
     // helm may wait for the backup before an upgrade, that for this dump, and this one would wait for helm.
-    let both: ClientAppBackupSpec =
-        of(json!({"of": {"name": "acme"}, "parts": ["Database", "Files"], "quiesce": true}));
+    let both = json!({"parts": ["Database", "Files"], "quiesce": true});
     let dumped = json!({"database": {"kind": "Postgresql", "name": UID}});
     let archived = json!({"parts": ["Files"], "files": {"job": "acme-files-5f0c2c0e8a"}});
     for (what, recorded, mark, expected, words) in [
@@ -594,41 +399,23 @@ fn a_backup_of_one_moment() {
         ("while files are archived", &archived, None, "Failed", "so its pods came back"),
         ("as it was", &dumped, own, "Running", "is dumped"),
     ] {
-        let mut observed = of_app(mark, None);
-        let Subject::App(app) = &mut observed.subject else { panic!() };
-        app.spec.postgres.enabled = true;
-        observed.database = postgresql(json!(UID), record(UID, "Running"));
-        let outcome = decide(ME, &both, &of(recorded.clone()), &observed, now());
-        assert_eq!(short_of(&outcome), expected, "{what}: {}", outcome.ready.message);
-        assert!(outcome.ready.message.contains(words), "{what}: {}", outcome.ready.message);
+        let observed = with_database(mark, postgresql(json!(UID), record(UID, "Running")));
+        expect(what, &decided(both.clone(), recorded, &observed), expected, words);
     }
     // Without files, it is not known which pods matter.
-    let only: ClientAppBackupSpec = of(json!({"of": {"name": "acme"}, "parts": ["Database"], "quiesce": true}));
-    let mut observed = of_app(own, None);
-    let Subject::App(app) = &mut observed.subject else { panic!() };
-    app.spec.postgres.enabled = true;
-    observed.database = postgresql(json!(null), json!(null));
-    let outcome = decide(ME, &only, &of(json!({})), &observed, now());
-    assert_eq!(outcome.status.phase, Some(BackupPhase::Failed), "{}", outcome.ready.message);
+    let only = json!({"parts": ["Database"], "quiesce": true});
+    expect("only", &decided(only, &json!({}), &with_database(own, idle())), "Failed", "");
 }
 
 #[test]
 fn a_restore_comes_first() {
-    let spec: ClientAppBackupSpec = of(json!({"of": {"name": "acme"}}));
-    let mut app = app(json!({}));
-    app.spec.postgres.provider = crate::crd::PostgresProvider::Standalone;
-    let observed = Observed {
-        subject: Subject::App(Box::new(app)),
-        database: postgresql(json!(null), json!(null)),
-        files: Files::default(),
-        restore: Some("r".to_owned()),
-    };
-    let outcome = decide(ME, &spec, &of(json!({})), &observed, now());
-    assert!(outcome.ready.message.contains("ClientAppRestore r is in progress"), "{}", outcome.ready.message);
+    let observed = observed(app(standalone()), idle(), Files::default());
+    let observed = Observed { restore: Some("r".to_owned()), ..observed };
+    let outcome = decided(json!({}), &json!({}), &observed);
+    expect("a restore", &outcome, "Pending", "ClientAppRestore r is in progress");
     // One that has begun goes on.
-    let begun = of(json!({"startedAt": "2026-01-31T03:59:00Z"}));
-    let outcome = decide(ME, &spec, &begun, &observed, now());
-    assert_eq!(short_of(&outcome), format!("Running -> dump acme-pg pg-uid {UID}"));
+    let outcome = decided(json!({}), &json!({"startedAt": "2026-01-31T03:59:00Z"}), &observed);
+    expect("begun", &outcome, &format!("Running -> dump acme-pg pg-uid {UID}"), "");
 }
 
 #[test]
@@ -642,11 +429,7 @@ fn which_restore_a_backup_waits_for() {
         let spec = json!({"of": {"name": "acme"}, "parts": ["Database"]});
         of(json!({"metadata": {"name": "b", "annotations": annotations}, "spec": spec}))
     };
-    let database = |more: Value| {
-        let mut whole = json!({"kind": "Postgresql", "name": "r", "from": "latest"});
-        whole.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        whole
-    };
+    let database = |more: Value| merged(json!({"kind": "Postgresql", "name": "r", "from": "latest"}), more);
     let at = "2026-01-31T03:00:00Z";
     let (files, none) = (json!({"job": "j", "archive": "a"}), json!(null));
     for (what, restore, before_upgrade) in [

@@ -190,13 +190,11 @@ impl Ctx {
     /// Adds the finalizer. kube's own `finalizer()` keeps it only while the cleanup fails; here a cleanup also waits, which is not a
     /// failure.
     pub(crate) async fn add_finalizer(&self, app: &App<'_>) -> Result<Action, Error> {
-        let written = app.add_finalizer(&self.client, FINALIZER).await;
-        written.map(after_finalizer).map_err(Error::api(format!("add the finalizer to ClientApp {}", app.key)))
+        Ok(after_finalizer(app.add_finalizer(&self.client, FINALIZER).await?))
     }
 
     pub(crate) async fn remove_finalizer(&self, app: &App<'_>) -> Result<Action, Error> {
-        let written = app.remove_finalizer(&self.client, FINALIZER).await;
-        written.map(after_finalizer).map_err(Error::api(format!("remove the finalizer from ClientApp {}", app.key)))
+        Ok(after_finalizer(app.remove_finalizer(&self.client, FINALIZER).await?))
     }
 
     pub(crate) fn forget(&self, key: &Key) {

@@ -22,7 +22,6 @@ use crate::{
         clock,
         controller::ReconcileError as _,
         events::{Note, publish_by},
-        status::is_gone,
     },
 };
 
@@ -86,11 +85,10 @@ pub(crate) async fn tell(ctx: &Ctx, app: &App<'_>, status: &ClientAppStatus) -> 
 }
 
 async fn write(ctx: &Ctx, app: &App<'_>, status: &ClientAppStatus) -> Result<(), Error> {
-    let written = ctx.memory.statuses.write(&ctx.client, app, status).await;
-    written.map_err(|error| match is_gone(&error) {
-        true => Error::Gone(app.key.clone()),
-        false => Error::api(format!("write the status of ClientApp {}", app.key))(error),
-    })
+    match ctx.memory.statuses.record(&ctx.client, app, status).await? {
+        true => Ok(()),
+        false => Err(Error::Gone(app.key.clone())),
+    }
 }
 
 /// Publishes events; a failure to publish is logged and never stops a reconcile.

@@ -109,6 +109,7 @@ fn varint(message: &mut &[u8]) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::platform::fake::merged;
 
     fn message(fields: &[(u8, &[u8])]) -> Vec<u8> {
         let one =
@@ -119,11 +120,8 @@ mod tests {
     #[test]
     fn a_deletion_is_of_one_object() {
         let protobuf = |options: &[u8]| [PROTOBUF, &message(&[(1, b"type"), (2, options)])].concat();
-        let with = |more: Value| {
-            let mut all = json!({"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": "a"}});
-            all.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-            Some(all)
-        };
+        let options = json!({"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": "a"}});
+        let with = |more| Some(merged(options.clone(), more));
         for (body, expected) in [
             (Vec::new(), with(json!({}))),
             (protobuf(b""), with(json!({}))),

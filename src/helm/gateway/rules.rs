@@ -238,7 +238,6 @@ pub(super) fn unexpected_revision(request: &ParsedRequest, scope: &RunScope) -> 
     }
 }
 
-/// Returns true if this is the name of a storage Secret of this release.
 fn is_storage_of(release: &str, secret: &str) -> bool {
     revision_in_name(release, secret).is_some()
 }

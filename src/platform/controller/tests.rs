@@ -5,7 +5,7 @@ use serde_json::json;
 use super::*;
 use crate::{
     crd::ClientApp,
-    platform::error::{INTERNAL_ERROR, RetryPolicy},
+    platform::error::{Disposition, INTERNAL_ERROR, ReconcileFailure, RetryPolicy},
 };
 
 /// The calls of a kind, in order.
@@ -18,22 +18,9 @@ impl Told {
     }
 }
 
-#[derive(Debug, thiserror::Error)]
-#[error(transparent)]
-struct Panicked(Panic);
-
-impl ReconcileError for Panicked {
-    fn disposition(&self) -> Disposition {
-        INTERNAL_ERROR
-    }
-    fn panicked(panic: Panic) -> Self {
-        Panicked(panic)
-    }
-}
-
 impl Reconciler for Told {
     type Object = ClientApp;
-    type Error = Panicked;
+    type Error = ReconcileFailure;
 
     fn on_deleted(&self, key: &Key) {
         self.note(format!("gone {key}"));
@@ -57,7 +44,7 @@ impl Reconciler for Told {
     fn has_background_work(&self, key: &Key, _: &Guard<ClientApp>) -> bool {
         key.name == "begins"
     }
-    async fn reconcile(&self, key: &Key, _: &Guard<ClientApp>) -> Result<Action, Panicked> {
+    async fn reconcile(&self, key: &Key, _: &Guard<ClientApp>) -> Result<Action, ReconcileFailure> {
         self.note(format!("reconcile {key}"));
         assert_ne!(key.name, "panics");
         Ok(Action::await_change())

@@ -4,13 +4,8 @@ use tempfile::{NamedTempFile, TempPath};
 
 use super::*;
 
-const LIMITS: Limits = Limits {
-    deadline: Duration::from_secs(60),
-    grace: Duration::from_secs(60),
-    output: 1024,
-    memory: 1 << 30,
-    file: 1 << 20,
-};
+const MINUTE: Duration = Duration::from_secs(60);
+const LIMITS: Limits = Limits { deadline: MINUTE, grace: MINUTE, output: 1024, memory: 1 << 30, file: 1 << 20 };
 
 fn sh(script: &str) -> Program {
     Program {
@@ -22,8 +17,13 @@ fn sh(script: &str) -> Program {
     }
 }
 
+/// Runs a program that no one stops.
+async fn undisturbed(program: Program) -> Result<Finished, ProcessError> {
+    run(program, LIMITS, &CancellationToken::new(), &CancellationToken::new()).await
+}
+
 async fn ends(script: &str) -> Finished {
-    run(sh(script), LIMITS, &CancellationToken::new(), &CancellationToken::new()).await.unwrap()
+    undisturbed(sh(script)).await.unwrap()
 }
 
 /// Waits until a condition holds; the timeout only ends a hopeless wait.
@@ -73,8 +73,9 @@ async fn what_a_child_finds() {
         ("only the environment it is given", "env | grep -v -e ^PWD= -e ^SHLVL= -e ^_=", "PATH=/usr/bin:/bin\n"),
         ("nothing to read", "wc -c", "0\n"),
         ("no core dumps, and limited memory", "ulimit -c; ulimit -d", "0\n1048576\n"),
+        // When memory runs out.
         (
-            "that it is the first to go when memory runs out",
+            "that it is the first to go",
             "while ! grep -qx 1000 /proc/$$/oom_score_adj; do sleep 0.01; done; echo so",
             "so\n",
         ),
@@ -96,12 +97,12 @@ async fn standard_input_is_the_payload_whole_or_nothing() {
     let payload = "a: b\n".repeat(100_000);
     let mut program = sh("wc -c; exec sha256sum /dev/null");
     program.stdin = Some(payload.clone().into_bytes());
-    let finished = run(program, LIMITS, &CancellationToken::new(), &CancellationToken::new()).await.unwrap();
+    let finished = undisturbed(program).await.unwrap();
     assert_eq!(finished.stdout.lines().next(), Some(payload.len().to_string().as_str()));
     // A child that never reads it is not blocked.
     let mut deaf = sh("true");
     deaf.stdin = Some(payload.into_bytes());
-    assert!(run(deaf, LIMITS, &CancellationToken::new(), &CancellationToken::new()).await.unwrap().success());
+    assert!(undisturbed(deaf).await.unwrap().success());
 }
 
 #[tokio::test]
@@ -218,13 +219,7 @@ async fn dropping_the_future_kills_and_reaps_the_group() {
 #[ignore = "a helper process"]
 async fn host() {
     let pids = std::env::var("PIDS").unwrap();
-    let _ = run(
-        sh(&format!("trap '' TERM; echo $$ > {pids}; exec sleep 1000")),
-        LIMITS,
-        &CancellationToken::new(),
-        &CancellationToken::new(),
-    )
-    .await;
+    let _ = undisturbed(sh(&format!("trap '' TERM; echo $$ > {pids}; exec sleep 1000"))).await;
 }
 
 #[tokio::test]
@@ -259,7 +254,7 @@ async fn what_cannot_start_says_why() {
 
     let failure = async |path: &Path, args: Vec<OsString>| {
         let program = Program { path: path.into(), args, ..sh("") };
-        run(program, LIMITS, &CancellationToken::new(), &CancellationToken::new()).await.unwrap_err()
+        undisturbed(program).await.unwrap_err()
     };
     assert!(matches!(failure(&dir.path().join("absent"), vec![]).await, ProcessError::Missing { .. }));
     assert!(matches!(failure(&plain, vec![]).await, ProcessError::NotExecutable { .. }));

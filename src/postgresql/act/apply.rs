@@ -13,7 +13,7 @@ use crate::{
     platform::{
         api::{create_if_absent, ignore_not_found},
         api_error::{ApiErrorKind, classify},
-        error::api_sentence,
+        error::{ReconcileFailure, api_sentence},
         key::Key,
     },
     postgresql::{
@@ -49,7 +49,7 @@ pub(crate) async fn apply(
     let what = format!("{kind} {}/{name}", key.namespace);
     // A process that was frozen could otherwise apply this Postgresql's objects to a later Postgresql of the same name.
     if !ctx.lead.is_held() {
-        return Err(Error::NotLeading { operation: format!("apply {what}") });
+        return Err(ReconcileFailure::NotLeading { operation: format!("apply {what}") }.into());
     }
     if !seen {
         let found = metadata(ctx, key, &kind.resource(), name).await?;

@@ -379,7 +379,6 @@ fn is_over(desired: &Desired, observed: &ObservedPostgresql, request: &str) -> b
     }
 }
 
-/// Returns a Job of this Postgresql.
 pub(super) fn own_job<'a>(observed: &'a ObservedPostgresql, name: &str) -> Option<&'a JobView> {
     match observed.objects.get(&(Kind::Job, name.to_owned()))? {
         ObjectView { owner: Ownership::Ours, detail: Detail::Job(view), .. } => Some(view),

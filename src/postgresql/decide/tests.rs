@@ -4,7 +4,9 @@ use super::*;
 pub(in crate::postgresql) use crate::postgresql::desired::tests::acme;
 use crate::{
     crd::{SecretRecord, VolumeRecord},
-    postgresql::observed::{ClientSecret, CredentialsView, GivenPassword, ObjectId, OwnSecret, SecretState, SetView},
+    postgresql::observed::{
+        ClientSecret, CredentialsView, GivenPassword, JobView, ObjectId, OwnSecret, SecretState, SetView,
+    },
 };
 
 pub(in crate::postgresql) fn view(digest: Option<String>, detail: Detail) -> ObjectView {
@@ -17,21 +19,8 @@ fn claim(requested: f64, capacity: Option<&str>) -> ObjectView {
 }
 
 pub(in crate::postgresql) fn pod(name: &str, role: &str, waiting: Option<&str>) -> PodView {
-    let waiting = waiting.map(str::to_owned);
-    let (name, uid, role) = (name.to_owned(), "p".to_owned(), Role::parse(role));
-    PodView {
-        name,
-        uid,
-        role,
-        job: None,
-        termination_message: None,
-        failure_line: None,
-        waiting,
-        idle_since: None,
-        refused: None,
-        closed: None,
-        replaced: None,
-    }
+    let (name, uid, waiting) = (name.to_owned(), "p".to_owned(), waiting.map(str::to_owned));
+    PodView { name, uid, role: Role::parse(role), waiting, ..PodView::default() }
 }
 
 const GI: f64 = 1024.0 * 1024.0 * 1024.0;
@@ -76,6 +65,10 @@ pub(super) fn settled(desired: &Desired) -> ObservedPostgresql {
         observed.pods.push(pod(&format!("acme-standby-{ordinal}"), "standby", None));
     }
     observed
+}
+
+pub(super) fn add_job(observed: &mut ObservedPostgresql, name: &str, job: JobView) {
+    observed.objects.insert((Kind::Job, name.to_owned()), view(None, Detail::Job(job)));
 }
 
 /// A short form of the steps.
@@ -270,32 +263,24 @@ fn passwords() {
     let lost = Some(("SecretLost", true));
     let stale = |password| ClientSecret::Stale { password };
     let missing = || GivenPassword::Unusable(Reason::PasswordSecretMissing, "x".to_owned());
+    let (nothing, in_the_spec) = (|| GivenPassword::Nothing, || GivenPassword::Usable(None));
     let (inline, absent) = (|| json!({"password": "x"}), || ClientSecret::Absent);
     // The spec, the record, whether there is a volume, the Secret for clients, the password in the spec.
     for (what, spec, record, volume, client, given, expected, hold) in [
-        ("nothing yet", json!({}), None, false, absent(), GivenPassword::Nothing, &["keep Generated"][..], None),
+        ("nothing yet", json!({}), None, false, absent(), nothing(), &["keep Generated"][..], None),
         ("given", given(), None, false, absent(), usable("7"), &["keep Spec"], None),
-        ("inline", inline(), None, false, absent(), GivenPassword::Usable(None), &["keep Spec"], None),
+        ("inline", inline(), None, false, absent(), in_the_spec(), &["keep Spec"], None),
         ("missing", given(), None, false, absent(), missing(), &[], Some(("PasswordSecretMissing", true))),
-        ("another owner's", json!({}), None, false, stale(true), GivenPassword::Nothing, &["keep Generated"], None),
-        (
-            "kept by clients",
-            json!({}),
-            used.clone(),
-            true,
-            stale(true),
-            GivenPassword::Nothing,
-            &["keep ClientSecret"],
-            None,
-        ),
-        ("all gone", json!({}), recorded("generated", None), true, absent(), GivenPassword::Nothing, &[], lost),
-        ("no record, but data", json!({}), None, true, absent(), GivenPassword::Nothing, &[], lost),
-        ("spoilt", json!({}), recorded("generated", None), true, stale(false), GivenPassword::Nothing, &[], lost),
+        ("another owner's", json!({}), None, false, stale(true), nothing(), &["keep Generated"], None),
+        ("kept by clients", json!({}), used.clone(), true, stale(true), nothing(), &["keep ClientSecret"], None),
+        ("all gone", json!({}), recorded("generated", None), true, absent(), nothing(), &[], lost),
+        ("no record, but data", json!({}), None, true, absent(), nothing(), &[], lost),
+        ("spoilt", json!({}), recorded("generated", None), true, stale(false), nothing(), &[], lost),
         ("given as before", given(), used.clone(), true, absent(), usable("7"), &["keep Spec"], None),
         ("given anew", given(), used.clone(), true, absent(), usable("8"), &[], lost),
         ("gone with the given", given(), used, true, absent(), missing(), &[], lost),
-        ("inline as before", inline(), in_spec, true, absent(), GivenPassword::Usable(None), &["keep Spec"], None),
-        ("inline anew", inline(), recorded("generated", None), true, absent(), GivenPassword::Usable(None), &[], lost),
+        ("inline as before", inline(), in_spec, true, absent(), in_the_spec(), &["keep Spec"], None),
+        ("inline anew", inline(), recorded("generated", None), true, absent(), in_the_spec(), &[], lost),
     ] {
         let desired = acme(spec);
         let mut observed = settled(&desired);

@@ -42,7 +42,6 @@ pub(crate) enum VolumeState {
     Lost(String),
 }
 
-/// Returns the state of the volume.
 pub(crate) fn state(desired: &Desired, observed: &ObservedPostgresql) -> VolumeState {
     let name = claim(desired);
     let recorded = observed.recorded.volume.as_ref();

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::pod::{DUMPS, from_secret};
 use crate::{
-    crd::{Bucket, DumpStore, StoreKeep},
+    crd::{Bucket, DumpStore},
     platform::operator_image::OperatorImage,
     postgresql::desired::DesiredStore,
 };
@@ -32,18 +32,7 @@ pub(crate) fn push(store: &DesiredStore, image: &OperatorImage) -> Value {
 /// Returns the environment of a container that uploads: where to, and what is kept there.
 pub(crate) fn uploads(store: &DesiredStore, image: &OperatorImage) -> Vec<Value> {
     let mut env = access(&store.bucket, &store.prefix, image);
-    if let Some(keep) = &store.keep {
-        let StoreKeep { last, hourly, daily, weekly, monthly, yearly } = keep;
-        let counts = [
-            ("LAST", last),
-            ("HOURLY", hourly),
-            ("DAILY", daily),
-            ("WEEKLY", weekly),
-            ("MONTHLY", monthly),
-            ("YEARLY", yearly),
-        ];
-        env.extend(counts.map(|(period, count)| variable(&format!("STORE_KEEP_{period}"), &count.to_string())));
-    }
+    env.extend(store.keep.as_ref().map(|keep| variable("STORE_KEEP", &json!(keep).to_string())));
     env
 }
 

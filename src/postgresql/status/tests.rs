@@ -9,11 +9,12 @@ use super::{
 };
 use crate::{
     crd::{
-        ActivePod, BackupSummary, Drill, DumpRecord, DumpState, Owned, Phase, PostgresqlRollout, PostgresqlStatus,
-        Reason, Scheduled, VolumeRecord,
+        ActivePod, BackupSummary, Drill, DumpState, Owned, Phase, PostgresqlRollout, PostgresqlStatus, Reason,
+        Scheduled, VolumeRecord,
         conditions::{find, kind},
         reason::BACKED_UP,
     },
+    platform::fake::of,
     postgresql::{
         decide::{
             PostgresqlHold, PostgresqlPlan,
@@ -57,48 +58,34 @@ fn phase_and_conditions() {
 
 #[test]
 fn backed_up_condition() {
-    let time = |text: &str| -> Option<k8s_openapi::apimachinery::pkg::apis::meta::v1::Time> {
-        serde_json::from_value(json!(text)).ok()
+    let [early, late] = ["2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"].map(|time| Some(of::<Time>(json!(time))));
+    let has_failed = |but: &str| {
+        format!("Job acme-backup-1 has failed at 2026-01-02T00:00:00Z: see `kubectl logs job/acme-backup-1`; {but}")
     };
-    let (early, late) = (time("2026-01-01T00:00:00Z"), time("2026-01-02T00:00:00Z"));
-    let has_failed =
-        "Job acme-backup-1 has failed at 2026-01-02T00:00:00Z: see `kubectl logs job/acme-backup-1`; ".to_owned();
+    let built = |spec, observed: &ObservedPostgresql| {
+        build_status(Some(3), &acme(spec), observed, (&PostgresqlPlan::default(), None), Timestamp::UNIX_EPOCH)
+    };
     let complete = |day| format!("the last dump was complete at 2026-01-{day}T00:00:00Z");
     for (last_success, last_failure, status, reason, message) in [
         (None, None, "Unknown", "NoDump", "there is no dump yet".to_owned()),
         (early.clone(), None, "True", "Dumped", complete("01")),
         (late.clone(), early.clone(), "True", "Dumped", complete("02")),
-        (
-            early,
-            late.clone(),
-            "False",
-            "DumpFailed",
-            has_failed.clone() + "the last complete dump is of 2026-01-01T00:00:00Z",
-        ),
-        (None, late, "False", "DumpFailed", has_failed.clone() + "there is no earlier dump"),
+        (early, late.clone(), "False", "DumpFailed", has_failed("the last complete dump is of 2026-01-01T00:00:00Z")),
+        (None, late, "False", "DumpFailed", has_failed("there is no earlier dump")),
     ] {
         let expected = (status, reason, message.as_str());
         let failed_job = last_failure.as_ref().map(|_| "acme-backup-1".to_owned());
         let backup = BackupSummary { last_success, last_failure, failed_job, ..BackupSummary::default() };
         let mut observed = ObservedPostgresql::default();
         observed.recorded.backup = Some(backup);
-        let desired = acme(json!({"backup": {"schedule": "@daily"}}));
-        let status =
-            build_status(Some(3), &desired, &observed, (&PostgresqlPlan::default(), None), Timestamp::UNIX_EPOCH);
+        let status = built(json!({"backup": {"schedule": "@daily"}}), &observed);
         let condition = find(&status.conditions, BACKED_UP).unwrap();
         assert_eq!((condition.status.as_str(), condition.reason.as_str(), condition.message.as_str()), expected);
         // It stays reported, whatever else happens.
         let after = failed(&status, Some(3), &error(), Timestamp::UNIX_EPOCH);
         assert_eq!(find(&after.conditions, BACKED_UP), Some(condition));
     }
-    let status = build_status(
-        Some(3),
-        &acme(json!({})),
-        &ObservedPostgresql::default(),
-        (&PostgresqlPlan::default(), None),
-        Timestamp::UNIX_EPOCH,
-    );
-    assert_eq!(find(&status.conditions, BACKED_UP), None);
+    assert_eq!(find(&built(json!({}), &ObservedPostgresql::default()).conditions, BACKED_UP), None);
 }
 
 #[test]
@@ -238,16 +225,8 @@ fn version_and_password_are_recorded_first() {
 
 #[test]
 fn the_result_of_a_dump_is_published_once() {
-    let with = |request: &str, state, message: Option<&str>| PostgresqlStatus {
-        dump: Some(DumpRecord {
-            request: request.to_owned(),
-            job: "acme-dump-1".to_owned(),
-            state,
-            dump: None,
-            started_at: None,
-            completed_at: None,
-            message: message.map(str::to_owned),
-        }),
+    let with = |request: &str, state: DumpState, message: Option<&str>| PostgresqlStatus {
+        dump: of(json!({"request": request, "job": "acme-dump-1", "state": state, "message": message})),
         ..PostgresqlStatus::default()
     };
     let running = || with("one", DumpState::Running, None);

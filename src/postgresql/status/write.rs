@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     crd::PostgresqlStatus,
-    platform::{clock, events::publish_by, status::is_gone},
+    platform::{clock, events::publish_by},
     postgresql::{
         context::{PostgresqlContext, PostgresqlObject},
         decide::PostgresqlHold,
@@ -21,10 +21,9 @@ pub(crate) async fn write(
     postgres: &PostgresqlObject<'_>,
     status: &PostgresqlStatus,
 ) -> Result<(), Error> {
-    ctx.statuses.write(&ctx.client, postgres, status).await.map_err(|error| match is_gone(&error) {
-        true => Error::Gone(postgres.key.clone()),
-        false => Error::api(format!("write the status of Postgresql {}", postgres.key))(error),
-    })?;
+    if !ctx.statuses.record(&ctx.client, postgres, status).await? {
+        return Err(Error::Gone(postgres.key.clone()));
+    }
     let notes = transitions(&postgres.key.namespace, &postgres.recorded_status, status);
     publish_by(&ctx.recorder, &postgres.reference(), &notes).await;
     verified::record(&ctx.client, postgres.key, &postgres.recorded_status, status).await;

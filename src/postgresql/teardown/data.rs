@@ -13,7 +13,7 @@ use crate::{
         self, Destroyer,
         permit::{DataKind, RetainedObject},
     },
-    platform::{api::ignore_not_found, events::publish_by},
+    platform::{api::ignore_not_found, error::ReconcileFailure, events::publish_by},
     postgresql::{
         context::{PostgresqlContext, PostgresqlObject},
         decide::PostgresqlHold,
@@ -119,13 +119,13 @@ async fn delete_one(
 ) -> Result<Option<RetainedObject>, Error> {
     let (key, uid) = (postgres.key, postgres.uid());
     let destroyer = Destroyer { client: &ctx.client, lead: &ctx.lead };
-    let mandate = match destroyer.grant::<Postgresql>(key, uid).await.map_err(Error::destroy)? {
+    let mandate = match destroyer.grant::<Postgresql>(key, uid).await? {
         Ok(mandate) => mandate,
         Err(withheld) => return Ok(Some(leftover(kind, target.clone(), &withheld.to_string()).1)),
     };
     match mandate.permit(kind, target.clone()) {
         Err(kept) => Ok(Some(kept)),
-        Ok(permit) => destroyer.delete(permit).await.map_err(Error::destroy).map(|()| None),
+        Ok(permit) => Ok(destroyer.delete(permit).await.map(|()| None)?),
     }
 }
 
@@ -161,7 +161,7 @@ async fn retain(
     let key = postgres.key;
     let operation = format!("retain {} {}/{}", kind.as_str(), key.namespace, name(object));
     if !ctx.lead.is_held() {
-        return Err(Error::NotLeading { operation });
+        return Err(ReconcileFailure::NotLeading { operation }.into());
     }
     let mut labels = json!({label::POSTGRESQL: null, label::POSTGRESQL_UID: null});
     if !object.labels.iter().flatten().any(|(key, _)| key == label::RETAINED_FROM) {

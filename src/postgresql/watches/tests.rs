@@ -2,7 +2,10 @@ use k8s_openapi::api::core::v1::Secret;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::{crd::Restore, platform::job::MAX_MESSAGE};
+use crate::{
+    crd::Restore,
+    platform::{fake::of, job::MAX_MESSAGE},
+};
 
 #[test]
 fn owner_of_an_object() {
@@ -16,7 +19,7 @@ fn owner_of_an_object() {
         (json!({"labels": {label::RETAINED_FROM: "db", label::POSTGRESQL_UID: "v"}}), Ok("v")),
         (json!({"labels": {label::POSTGRESQL_UID: "v"}, "ownerReferences": owned("StatefulSet")}), Ok("v")),
     ] {
-        let secret: Secret = serde_json::from_value(json!({"metadata": metadata.clone()})).unwrap();
+        let secret: Secret = of(json!({"metadata": metadata.clone()}));
         let found = whose(&secret);
         assert_eq!(found.as_deref().map_err(String::as_str), expected, "{metadata}");
     }
@@ -29,19 +32,16 @@ fn reasons_of_pods_that_are_not_ready() {
         "name": "postgres", "image": "x", "imageID": "", "ready": false, "restartCount": 0,
         "state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}},
     }]});
+    let pulls = "container postgres cannot pull image x: see `kubectl describe pod -n ns db-0`";
     let unschedulable = json!({"conditions": [{"type": "PodScheduled", "status": "False", "message": "no node"}]});
     for (metadata, status, expected) in [
         (json!({}), ready.clone(), None),
         (json!({"deletionTimestamp": "2026-01-01T00:00:00Z"}), ready, Some("it is being deleted")),
-        (
-            json!({"name": "db-0", "namespace": "ns"}),
-            pulling,
-            Some("container postgres cannot pull image x: see `kubectl describe pod -n ns db-0`"),
-        ),
+        (json!({"name": "db-0", "namespace": "ns"}), pulling, Some(pulls)),
         (json!({}), unschedulable, Some("it is not scheduled: no node")),
         (json!({}), Value::Null, Some("it is not ready yet")),
     ] {
-        let pod: Pod = serde_json::from_value(json!({"metadata": metadata, "status": status})).unwrap();
+        let pod: Pod = of(json!({"metadata": metadata, "status": status}));
         assert_eq!(waiting(&pod).as_deref(), expected);
     }
 }
@@ -56,7 +56,7 @@ fn a_failed_fetch_is_a_refused_dump() {
             "initContainerStatuses": container(init, state),
             "containerStatuses": container("initialize", json!({"waiting": {"reason": "PodInitializing"}})),
         });
-        let pod: Pod = serde_json::from_value(json!({"metadata": {}, "status": status})).unwrap();
+        let pod: Pod = of(json!({"metadata": {}, "status": status}));
         assert_eq!(refused(&pod), expected);
         assert_eq!(failure_line(&pod).as_deref(), (code != 0).then_some("the storage refuses it"));
     }
@@ -68,33 +68,18 @@ fn script_refusals() {
     let ready = json!([{"type": "Ready", "status": "True"}]);
     let killed = json!({"terminated": {"exitCode": 137, "reason": "OOMKilled", "message": "x"}});
     let looping = json!({"waiting": {"reason": "CrashLoopBackOff"}});
+    let ends =
+        |code: i32| format!("container postgres ends with exit code {code}: see `kubectl logs -n ns db-0 -c postgres`");
+    let out_of_memory = "it was killed for using more memory than its limit (OOMKilled): see spec.resources.limits";
     for (conditions, state, last_state, expected, waiting) in [
         (json!([]), ended(71), json!({}), Some(ScriptRefusal::NoDatabase), Some("as it is")),
         (json!([]), looping.clone(), ended(72), Some(ScriptRefusal::OtherVersion), Some("as it is")),
         (json!([]), looping.clone(), ended(1), None, Some("it has ended with exit code 1: as it is")),
         // It was restarted and may succeed.
         (json!([]), json!({"running": {}}), ended(1), None, Some("it has ended with exit code 1: as it is")),
-        (
-            json!([]),
-            looping.clone(),
-            ended(0),
-            None,
-            Some("container postgres ends with exit code 0: see `kubectl logs -n ns db-0 -c postgres`"),
-        ),
-        (
-            json!([]),
-            looping.clone(),
-            json!({"terminated": {"exitCode": 2}}),
-            None,
-            Some("container postgres ends with exit code 2: see `kubectl logs -n ns db-0 -c postgres`"),
-        ),
-        (
-            json!([]),
-            looping,
-            killed,
-            None,
-            Some("it was killed for using more memory than its limit (OOMKilled): see spec.resources.limits"),
-        ),
+        (json!([]), looping.clone(), ended(0), None, Some(ends(0).as_str())),
+        (json!([]), looping.clone(), json!({"terminated": {"exitCode": 2}}), None, Some(&ends(2))),
+        (json!([]), looping, killed, None, Some(out_of_memory)),
         (ready, json!({"running": {}}), ended(71), None, None),
     ] {
         let container = json!({
@@ -103,7 +88,7 @@ fn script_refusals() {
         });
         let status = json!({"conditions": conditions, "containerStatuses": [container]});
         let metadata = json!({"name": "db-0", "namespace": "ns"});
-        let pod: Pod = serde_json::from_value(json!({"metadata": metadata, "status": status})).unwrap();
+        let pod: Pod = of(json!({"metadata": metadata, "status": status}));
         assert_eq!((refused(&pod), super::waiting(&pod).as_deref()), (expected, waiting));
     }
 }
@@ -116,26 +101,19 @@ fn termination_messages_of_a_jobs_pod() {
             "state": {"terminated": {"exitCode": code, "message": message}},
         })
     };
-    let long = "x".repeat(3000);
+    let (long, stored) = ("x".repeat(3000), |message: &str| container("store", 0, message));
+    let full = container("store", 1, "stored a\nerror: full, make room.\n");
     for (init, main, expected) in [
-        (container("dump", 0, "a 1 2\nb 3 4\n"), container("store", 0, "stored"), Ok(Some("a 1 2\nb 3 4"))),
-        (container("dump", 0, ""), container("store", 0, "stored"), Ok(Some("stored"))),
-        (container("dump", 0, ""), container("store", 0, ""), Ok(None)),
-        (
-            container("dump", 1, "first\npg_dump: error: no\n\n"),
-            container("store", 0, ""),
-            Err(Some("pg_dump: error: no")),
-        ),
-        (
-            container("dump", 0, "dumped"),
-            container("store", 1, "stored a\nerror: full, make room.\n"),
-            Err(Some("full, make room")),
-        ),
+        (container("dump", 0, "a 1 2\nb 3 4\n"), stored("stored"), Ok(Some("a 1 2\nb 3 4"))),
+        (container("dump", 0, ""), stored("stored"), Ok(Some("stored"))),
+        (container("dump", 0, ""), stored(""), Ok(None)),
+        (container("dump", 1, "first\npg_dump: error: no\n\n"), stored(""), Err(Some("pg_dump: error: no"))),
+        (container("dump", 0, "dumped"), full, Err(Some("full, make room"))),
         (container("dump", 0, ""), container("store", 1, ""), Err(None)),
         (container("dump", 0, ""), container("store", 1, &long), Err(Some(&long[..MAX_MESSAGE]))),
     ] {
         let status = json!({"initContainerStatuses": [init], "containerStatuses": [main]});
-        let pod: Pod = serde_json::from_value(json!({"metadata": {}, "status": status})).unwrap();
+        let pod: Pod = of(json!({"metadata": {}, "status": status}));
         let found = (termination_message(&pod), failure_line(&pod));
         let owned = |words: Option<&str>| words.map(str::to_owned);
         assert_eq!(found, (expected.ok().and_then(owned), expected.err().and_then(owned)));
@@ -158,7 +136,7 @@ fn a_stateful_set_has_replaced_its_pods() {
             "metadata": {"generation": 2}, "status": status,
             "spec": {"selector": {}, "template": {}, "updateStrategy": strategy},
         });
-        let Detail::StatefulSet(found) = stateful_set(&serde_json::from_value(set).unwrap()) else { panic!() };
+        let Detail::StatefulSet(found) = stateful_set(&of(set)) else { panic!() };
         assert_eq!(found.is_rolled, expected, "{what}");
     }
 }
@@ -179,7 +157,7 @@ fn user_request_of_a_stateful_set() {
             "metadata": {"annotations": annotations},
             "spec": {"selector": {}, "template": {"metadata": {"annotations": of_pods}}},
         });
-        let Detail::StatefulSet(found) = stateful_set(&serde_json::from_value(set).unwrap()) else { panic!() };
+        let Detail::StatefulSet(found) = stateful_set(&of(set)) else { panic!() };
         let requested = UserRequest {
             generation: generation.map(str::to_owned),
             mounted: mounted.map(|uid: Option<&str>| uid.map(str::to_owned)),
@@ -221,6 +199,6 @@ fn view_of_a_job() {
             waits_since: time(began).map(|began| began.0),
             ..JobView::default()
         };
-        assert_eq!(super::job(&serde_json::from_value(job).unwrap()), Detail::Job(view), "{types:?}");
+        assert_eq!(super::job(&of(job)), Detail::Job(view), "{types:?}");
     }
 }

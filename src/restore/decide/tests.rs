@@ -7,31 +7,21 @@ use super::*;
 use crate::{
     backup::{archive_job::Volume, observed::ArchiveJob},
     crd::ClientAppBackup,
-    platform::{fake::of, job::JobProgress, operator_image::OperatorImage},
+    platform::{
+        fake::{merged, of},
+        job::JobProgress,
+        operator_image::OperatorImage,
+    },
 };
 
 const ME: Me<'_> = Me { uid: "5f0c2c0e-8a53-4d27-9d19-0a6c9b1f3e11", name: "back" };
 const DUMP: &str = "20260131T030000Z-x7k2p";
 const ARCHIVE: &str = "20260131T033000Z-20543f14";
 
-fn merged(mut whole: Value, more: Value) -> Value {
-    merge(&mut whole, more);
-    whole
-}
-
-/// Merges as a merge patch does.
-fn merge(whole: &mut Value, more: Value) {
-    let Value::Object(fields) = more else { return *whole = more };
-    if !whole.is_object() {
-        *whole = json!({});
-    }
-    for (field, value) in fields {
-        match value.is_null() {
-            true => _ = whole.as_object_mut().unwrap().remove(&field),
-            false => merge(&mut whole[field], value),
-        }
-    }
-}
+const PENDING: &str = "Pending RestorePending";
+const RUNNING: &str = "Running RestoreRunning";
+const FAILED: &str = "Failed RestoreUnsuccessful";
+const COMPLETED: &str = "Completed RestoreCompleted";
 
 fn now() -> Timestamp {
     "2026-01-31T04:00:00Z".parse().unwrap()
@@ -51,6 +41,12 @@ fn postgresql(more: Value) -> Database {
         "status": {"backup": {"dumps": dumps}},
     });
     Database::Standalone(Some(of(merged(whole, more))))
+}
+
+/// Returns what exists of the app with its database and the volume with its dumps.
+fn observed(database: Database) -> Observed {
+    let volume_of_dumps = Some("dumps-uid".to_owned());
+    Observed { subject: app(json!({})), database, volume_of_dumps, ..Observed::default() }
 }
 
 fn of_database() -> Value {
@@ -111,6 +107,11 @@ fn last(spec: &Value, recorded: &ClientAppRestoreStatus, observed: &Observed) ->
     }
 }
 
+/// The same of a restore that has not begun.
+fn first(spec: &Value, observed: &Observed) -> Outcome {
+    last(spec, &ClientAppRestoreStatus::default(), observed)
+}
+
 /// Returns what follows, in short: phase, reason, the step and the message.
 fn short_of(outcome: &Outcome) -> (String, String) {
     let step = match &outcome.step {
@@ -147,60 +148,41 @@ fn expect(what: &str, outcome: &Outcome, expected: &str, words: &str) {
     assert!(message.contains(words), "{what}: {message}");
 }
 
+/// Returns a Postgresql that uploads its dumps.
+fn with_store() -> Value {
+    let store = json!({"endpoint": "http://s3", "bucket": "dumps", "credentialsSecret": {"name": "s3"}});
+    json!({"spec": {"backup": {"onDelete": true, "store": store}}})
+}
+
 fn stopped() -> Value {
     json!({"metadata": {"annotations": {"apps.bnerd-operator.local/stopped-for": "ClientAppRestore/back"}}})
 }
 
 #[test]
 fn a_dump_replaces_a_database() {
-    let asked = format!(
-        "Running RestoreRunning ask acme-pg pg-uid {} for {DUMP} of PersistentVolumeClaim acme-pg-backup",
-        ME.uid
-    );
+    let ask = |place: &str| format!("{RUNNING} ask acme-pg pg-uid {} for {DUMP} of {place}", ME.uid);
+    let (asked, in_store) = (ask("PersistentVolumeClaim acme-pg-backup"), ask("http://s3/dumps/ns/acme-pg"));
     let request = |more: Value| merged(json!({"request": ME.uid, "job": "j"}), more);
-    let with = |status: Value| postgresql(json!({"status": {"restore": status}}));
-    let store = json!({"endpoint": "http://s3", "bucket": "dumps", "credentialsSecret": {"name": "s3"}});
-    let stored =
-        postgresql(json!({"spec": {"backup": {"onDelete": true, "store": store}}, "status": {"backup": null}}));
-    let in_store =
-        format!("Running RestoreRunning ask acme-pg pg-uid {} for {DUMP} of http://s3/dumps/ns/acme-pg", ME.uid);
-    let other = json!({"request": "other", "dump": {"claim": "c"}});
+    let with = |status: Value| postgresql(json!({"status": {"restore": request(status)}}));
+    let damaged = with(json!({"state": "Failed", "message": "it is damaged"}));
+    let set_aside = format!("the former one is in former.{} on its volume", ME.uid);
+    let stored = postgresql(json!({"spec": with_store()["spec"], "status": {"backup": null}}));
+    let no_dump = postgresql(json!({"status": {"backup": null}}));
+    let other = postgresql(json!({"spec": {"restoreRequest": {"request": "other", "dump": {"claim": "c"}}}}));
     for (what, database, expected, words) in [
-        ("it is asked for", postgresql(json!({})), asked.as_str(), "is asked to restore dump"),
+        ("it is asked for", postgresql(json!({})), &*asked, "is asked to restore dump"),
         ("the dump is in the store only", stored, &in_store, ""),
-        (
-            "no such dump",
-            postgresql(json!({"status": {"backup": null}})),
-            "Failed RestoreUnsuccessful",
-            "has no dump, and no backup.store",
-        ),
-        (
-            "another's",
-            postgresql(json!({"spec": {"restoreRequest": other}})),
-            "Running RestoreRunning",
-            "another restore",
-        ),
-        ("it runs", with(request(json!({"state": "Running"}))), "Running RestoreRunning", "asked to restore"),
-        ("it restarts", with(request(json!({"state": "Replacing"}))), "Running RestoreRunning", "restarts"),
-        (
-            "it has failed",
-            with(request(json!({"state": "Failed", "message": "it is damaged"}))),
-            "Failed RestoreUnsuccessful",
-            "it is damaged",
-        ),
-        (
-            "it is done",
-            with(request(json!({"state": "Succeeded"}))),
-            "Completed RestoreCompleted",
-            "the former one is in former.5f0c2c0e-8a53-4d27-9d19-0a6c9b1f3e11 on its volume",
-        ),
-        ("none yet", Database::Standalone(None), "Pending RestorePending", "there is no database yet"),
-        ("of CloudNativePG", Database::CloudNativePg(None), "Failed RestoreUnsuccessful", "set spec.into"),
-        ("no database", Database::None, "Failed RestoreUnsuccessful", "has no database that the operator restores"),
+        ("no such dump", no_dump, FAILED, "has no dump, and no backup.store"),
+        ("another's", other, RUNNING, "another restore"),
+        ("it runs", with(json!({"state": "Running"})), RUNNING, "asked to restore"),
+        ("it restarts", with(json!({"state": "Replacing"})), RUNNING, "restarts"),
+        ("it has failed", damaged, FAILED, "it is damaged"),
+        ("it is done", with(json!({"state": "Succeeded"})), COMPLETED, &set_aside),
+        ("none yet", Database::Standalone(None), PENDING, "there is no database yet"),
+        ("of CloudNativePG", Database::CloudNativePg(None), FAILED, "set spec.into"),
+        ("no database", Database::None, FAILED, "has no database that the operator restores"),
     ] {
-        let volume_of_dumps = Some("dumps-uid".to_owned());
-        let observed = Observed { subject: app(json!({})), database, volume_of_dumps, ..Observed::default() };
-        expect(what, &last(&of_database(), &ClientAppRestoreStatus::default(), &observed), expected, words);
+        expect(what, &first(&of_database(), &observed(database)), expected, words);
     }
 }
 
@@ -219,94 +201,49 @@ fn names_of_the_next_cluster() {
 
 #[test]
 fn what_it_waits_for_and_what_it_refuses() {
-    let observed = |subject: Subject| Observed { subject, database: postgresql(json!({})), ..Observed::default() };
-    let backing_up =
-        json!({"status": {"backup": {"name": "b", "state": "Running", "before": "x", "startedAt": now().to_string()}}});
-    let _ = backing_up;
+    let observed = |more: Value| Observed { subject: app(more), ..observed(postgresql(json!({}))) };
     let gone = json!({"metadata": {"deletionTimestamp": now().to_string()}});
+    let backing_up = Observed { backup: Some("b".to_owned()), ..observed(json!({})) };
     for (what, observed, expected, words) in [
-        ("missing", Observed::default(), "Failed RestoreUnsuccessful", "ClientApp acme does not exist"),
-        ("going", observed(app(gone)), "Failed RestoreUnsuccessful", "is being deleted"),
-        ("suspended", observed(app(json!({"spec": {"suspend": true}}))), "Pending RestorePending", "is suspended"),
-        (
-            "a backup runs",
-            Observed { backup: Some("b".to_owned()), ..observed(app(json!({}))) },
-            "Pending RestorePending",
-            "ClientAppBackup b is in progress",
-        ),
+        ("missing", Observed::default(), FAILED, "ClientApp acme does not exist"),
+        ("going", observed(gone), FAILED, "is being deleted"),
+        ("suspended", observed(json!({"spec": {"suspend": true}})), PENDING, "is suspended"),
+        ("a backup runs", backing_up, PENDING, "ClientAppBackup b is in progress"),
     ] {
-        expect(what, &last(&of_database(), &ClientAppRestoreStatus::default(), &observed), expected, words);
+        expect(what, &first(&of_database(), &observed), expected, words);
     }
     // Another app of the name is not the one that was to be restored.
-    let recorded =
-        ClientAppRestoreStatus { subject_uid: Some("before".to_owned()), ..ClientAppRestoreStatus::default() };
-    expect(
-        "anew",
-        &last(&of_database(), &recorded, &observed(app(json!({})))),
-        "Failed RestoreUnsuccessful",
-        "created anew",
-    );
+    let recorded = of(json!({"subjectUid": "before"}));
+    expect("anew", &last(&of_database(), &recorded, &observed(json!({}))), FAILED, "created anew");
 }
 
 #[test]
 fn the_files_are_replaced_while_no_pod_has_them() {
-    let status = ClientAppRestoreStatus::default();
-    let with = |app: Subject, files: Files| Observed { subject: app, files, ..Observed::default() };
+    let with = |more: Value, files: Files| Observed { subject: app(more), files, ..Observed::default() };
     let used = Files { user: Some("acme-0".to_owned()), ..known() };
     let other = json!({"metadata": {"annotations": {"apps.bnerd-operator.local/stopped-for": "ClientAppBackup/b"}}});
     let manual = merged(stopped(), json!({"spec": {"approval": "Manual"}}));
-    let made = "acme-files-r5f0c2c0e8a";
-    let create = format!("Running RestoreRunning job {made}");
-    let ended = |succeeded, why: &str| Files { job: job(succeeded, why), ..known() };
+    let (stop, create) = (format!("{RUNNING} stop acme"), format!("{RUNNING} job acme-files-r5f0c2c0e8a"));
+    let ended = |succeeded, why: &str| with(stopped(), Files { job: job(succeeded, why), ..known() });
+    let none = with(stopped(), Files { volumes: None, ..known() });
+    let set_aside = format!(".clientapp-restore.former.{ARCHIVE} of each volume");
+    let untouched = "no room; see `kubectl logs job/acme-files-r5f0c2c0e8a -n ns`; the files are as they were";
+    let permit = "kubectl label secret s3 -n ns apps.bnerd-operator.local/restore-to=acme";
+    let not_permitted = Observed { not_permitted: Some("s3".to_owned()), ..with(stopped(), known()) };
     for (what, observed, expected, words) in [
-        ("first", with(app(json!({})), used.clone()), "Running RestoreRunning stop acme", "are taken away"),
-        (
-            "a backup has stopped it",
-            with(app(other), known()),
-            "Running RestoreRunning",
-            "stopped for ClientAppBackup/b",
-        ),
-        (
-            "a pod is left",
-            with(app(stopped()), used.clone()),
-            "Running RestoreRunning",
-            "pod acme-0 still has a volume",
-        ),
-        ("approval", with(app(manual), used), "Running RestoreRunning", "kubectl clientapp approve acme -n ns"),
-        ("no pod is left", with(app(stopped()), known()), create.as_str(), "replaces the files"),
-        (
-            "no volumes",
-            with(app(stopped()), Files { volumes: None, ..known() }),
-            "Pending RestorePending",
-            "do not exist",
-        ),
-        ("it runs", with(app(stopped()), ended(None, "")), "Running RestoreRunning", "replaces the files"),
-        (
-            "it is done",
-            with(app(stopped()), ended(Some(true), "")),
-            "Completed RestoreCompleted",
-            ".clientapp-restore.former.20260131T033000Z-20543f14 of each volume",
-        ),
-        (
-            "it has failed",
-            with(app(stopped()), ended(Some(false), "no file was moved: no room")),
-            "Failed RestoreUnsuccessful",
-            "no room; see `kubectl logs job/acme-files-r5f0c2c0e8a -n ns`; the files are as they were",
-        ),
-        (
-            "half of the files are moved",
-            with(app(stopped()), ended(Some(false), "cannot write")),
-            "Running RestoreRunning",
-            "delete the Job, and another goes on",
-        ),
-        (
-            "another's archives",
-            with(app(stopped()), Files { not_permitted: Some("s3".to_owned()), ..known() }),
-            "Failed RestoreUnsuccessful",
-            "kubectl label secret s3 -n ns apps.bnerd-operator.local/restore-to=acme",
-        ),
+        ("first", with(json!({}), used.clone()), &*stop, "are taken away"),
+        ("a backup has stopped it", with(other, known()), RUNNING, "stopped for ClientAppBackup/b"),
+        ("a pod is left", with(stopped(), used.clone()), RUNNING, "pod acme-0 still has a volume"),
+        ("approval", with(manual, used), RUNNING, "kubectl clientapp approve acme -n ns"),
+        ("no pod is left", with(stopped(), known()), &create, "replaces the files"),
+        ("no volumes", none, PENDING, "do not exist"),
+        ("it runs", ended(None, ""), RUNNING, "replaces the files"),
+        ("it is done", ended(Some(true), ""), COMPLETED, &set_aside),
+        ("it has failed", ended(Some(false), "no file was moved: no room"), FAILED, untouched),
+        ("half of the files", ended(Some(false), "cannot write"), RUNNING, "delete the Job, and another goes on"),
+        ("another's archives", not_permitted, FAILED, permit),
     ] {
-        expect(what, &last(&of_files(), &status, &observed), expected, words);
+        expect(what, &first(&of_files(), &observed), expected, words);
     }
 }
 
@@ -321,23 +258,20 @@ fn both_parts_of_a_backup() {
         Some(of(merged(whole, more)))
     };
     let spec = json!({"of": {"name": "acme"}, "backup": "b"});
-    let observed = |source| Observed {
-        subject: app(json!({})),
-        database: postgresql(json!({"status": {"phase": "Up"}})),
-        volume_of_dumps: Some("dumps-uid".to_owned()),
-        files: known(),
-        source,
-        ..Observed::default()
+    let with = |database| Observed { files: known(), ..observed(database) };
+    let observed = |source| Observed { source, ..with(postgresql(json!({"status": {"phase": "Up"}}))) };
+    let next = |recorded: &ClientAppRestoreStatus, observed: &Observed| {
+        decide(ME, &of(spec.clone()), recorded, observed, now())
     };
-    let first = decide(ME, &of(spec.clone()), &ClientAppRestoreStatus::default(), &observed(backup(json!({}))), now());
-    expect("both", &first, "Running RestoreRunning stop acme", "");
-    let recorded = first.status;
+    let begun = next(&ClientAppRestoreStatus::default(), &observed(backup(json!({}))));
+    expect("both", &begun, "Running RestoreRunning stop acme", "");
+    let recorded = begun.status;
     assert_eq!(recorded.database.as_ref().map(|made| made.from.as_str()), Some(DUMP));
     assert_eq!(recorded.files.as_ref().map(|made| made.archive.as_str()), Some(ARCHIVE));
     // The backup is not needed any more, and the database comes first.
     let mut then = observed(None);
     then.subject = app(stopped());
-    let asked = decide(ME, &of(spec.clone()), &recorded, &then, now());
+    let asked = next(&recorded, &then);
     assert!(short_of(&asked).0.starts_with("Running RestoreRunning ask acme-pg"), "{:?}", short_of(&asked));
     then.database = postgresql(
         json!({"status": {"phase": "Up", "restore": {"request": ME.uid, "job": "j", "state": "Succeeded"}}}),
@@ -347,100 +281,65 @@ fn both_parts_of_a_backup() {
         ("it is replaced", then.database.clone(), "stop acme"),
         ("it goes on", postgresql(json!({"status": {"phase": "Up"}})), "ask"),
     ] {
-        let lost = Observed { subject: app(json!({})), database, files: known(), ..Observed::default() };
-        let lost = Observed { volume_of_dumps: then.volume_of_dumps.clone(), ..lost };
-        let found = short_of(&decide(ME, &of(spec.clone()), &asked.status, &lost, now())).0;
+        let found = short_of(&next(&asked.status, &with(database))).0;
         assert!(found.starts_with(&format!("Running RestoreRunning {expected}")), "{what}: {found}");
     }
-    let files = decide(ME, &of(spec.clone()), &asked.status, &then, now());
+    let files = next(&asked.status, &then);
     assert!(short_of(&files).0.starts_with("Running RestoreRunning job"), "{:?}", short_of(&files));
     assert!(files.status.database.as_ref().unwrap().completed_at.is_some());
     then.files.job = job(Some(false), "no file was moved: no room");
-    let failed = decide(ME, &of(spec.clone()), &files.status, &then, now());
-    expect(
-        "the files fail",
-        &failed,
-        "Failed RestoreUnsuccessful",
-        "the database is restored from 20260131T030000Z-x7k2p already",
-    );
+    let words = format!("the database is restored from {DUMP} already");
+    expect("the files fail", &next(&files.status, &then), FAILED, &words);
 
     for status in [json!({"phase": "Running"}), json!(null)] {
-        let source = backup(json!({"status": status}));
-        let found = last(&spec, &ClientAppRestoreStatus::default(), &observed(source));
-        expect("not complete", &found, "Pending RestorePending", "ClientAppBackup b is not complete yet");
+        let found = first(&spec, &observed(backup(json!({"status": status}))));
+        expect("not complete", &found, PENDING, "ClientAppBackup b is not complete yet");
     }
+    let going = backup(json!({"metadata": {"deletionTimestamp": "2026-01-31T00:00:00Z"}}));
     for (what, source, more, words) in [
         ("no such", None, json!({}), "ClientAppBackup b does not exist"),
         ("it has failed", backup(json!({"status": {"phase": "Failed"}})), json!({}), "has failed: restore another"),
-        (
-            "it goes",
-            backup(json!({"metadata": {"deletionTimestamp": "2026-01-31T00:00:00Z"}})),
-            json!({}),
-            "ClientAppBackup b is being deleted",
-        ),
+        ("it goes", going, json!({}), "ClientAppBackup b is being deleted"),
         ("another's", backup(json!({"spec": {"of": {"name": "other"}}})), json!({}), "is of ClientApp other"),
         ("no such part", backup(json!({"status": {"files": null}})), json!({"parts": ["Files"]}), "has no part Files"),
         ("no name", backup(json!({"status": {"database": {"dump": null}}})), json!({}), "does not say which dump"),
     ] {
-        let spec = merged(spec.clone(), more);
-        let found = last(&spec, &ClientAppRestoreStatus::default(), &observed(source));
-        expect(what, &found, "Failed RestoreUnsuccessful", words);
+        expect(what, &first(&merged(spec.clone(), more), &observed(source)), FAILED, words);
     }
 }
 
 #[test]
 fn a_cluster_is_backed_up_and_restored() {
     let spec = json!({"of": {"name": "acme"}, "database": {"from": "first"}});
-    let with = |seen, first| Observed {
-        subject: app(json!({})),
-        database: Database::Percona { seen, first },
-        ..Observed::default()
-    };
+    let with = |seen, first| observed(Database::Percona { seen, first });
     let backup = |state: &str| -> Option<Box<PerconaPGBackup>> {
         Some(of(json!({"metadata": {"name": "b"}, "spec": {"pgCluster": "acme-pg"}, "status": {"state": state}})))
     };
-    let begun = last(&spec, &ClientAppRestoreStatus::default(), &with(seen(None, &[]), None));
+    let begun = first(&spec, &with(seen(None, &[]), None));
     expect("first", &begun, "Running RestoreRunning back up acme-pg-5f0c2c0e8a-before", "");
     let recorded = begun.status;
     let restore = "Running RestoreRunning restore acme-pg-5f0c2c0e8a [\"--type=immediate\", \"--set=20260130F\"]";
+    let (after, made) = (format!("{RUNNING} back up acme-pg-5f0c2c0e8a-after"), &["acme-pg-5f0c2c0e8a-after"][..]);
+    let former = "the former state is in PerconaPGBackup acme-pg-5f0c2c0e8a-before";
+    let (fails, saved) = ("restore another backup with spec.backupFirst false", || backup("Succeeded"));
     for (what, observed, expected, words) in [
-        ("it backs up", with(seen(None, &[]), backup("Running")), "Running RestoreRunning", "backs up the database"),
-        ("no backup", with(seen(None, &[]), backup("Failed")), "Failed RestoreUnsuccessful", "has failed"),
-        ("it is backed up", with(seen(None, &[]), backup("Succeeded")), restore, ""),
-        (
-            "it restores",
-            with(seen(Some("Running"), &[]), backup("Succeeded")),
-            "Running RestoreRunning",
-            "restores the database",
-        ),
-        (
-            "it fails",
-            with(seen(Some("Failed"), &[]), backup("Succeeded")),
-            "Failed RestoreUnsuccessful",
-            "restore another backup with spec.backupFirst false",
-        ),
-        (
-            "and what it has restored",
-            with(seen(Some("Succeeded"), &[]), backup("Succeeded")),
-            "Running RestoreRunning back up acme-pg-5f0c2c0e8a-after",
-            "backs up the database",
-        ),
-        (
-            "it is done",
-            with(seen(Some("Succeeded"), &["acme-pg-5f0c2c0e8a-after"]), backup("Succeeded")),
-            "Completed RestoreCompleted",
-            "the former state is in PerconaPGBackup acme-pg-5f0c2c0e8a-before",
-        ),
-        ("it is gone", with(None, None), "Failed RestoreUnsuccessful", "the database is gone"),
+        ("it backs up", with(seen(None, &[]), backup("Running")), RUNNING, "backs up the database"),
+        ("no backup", with(seen(None, &[]), backup("Failed")), FAILED, "has failed"),
+        ("it is backed up", with(seen(None, &[]), saved()), restore, ""),
+        ("it restores", with(seen(Some("Running"), &[]), saved()), RUNNING, "restores the database"),
+        ("it fails", with(seen(Some("Failed"), &[]), saved()), FAILED, fails),
+        ("and what it has restored", with(seen(Some("Succeeded"), &[]), saved()), &after, "backs up the database"),
+        ("it is done", with(seen(Some("Succeeded"), made), saved()), COMPLETED, former),
+        ("it is gone", with(None, None), FAILED, "the database is gone"),
     ] {
         expect(what, &last(&spec, &recorded, &observed), expected, words);
     }
     let unsaved = merged(spec, json!({"backupFirst": false}));
-    let at_once = last(&unsaved, &ClientAppRestoreStatus::default(), &with(seen(None, &[]), None));
+    let at_once = first(&unsaved, &with(seen(None, &[]), None));
     expect("unsaved", &at_once, restore, "");
     let newest = json!({"of": {"name": "acme"}, "database": {}});
-    let refused = last(&newest, &ClientAppRestoreStatus::default(), &with(seen(None, &[]), None));
-    expect("the newest state", &refused, "Failed RestoreUnsuccessful", "the newest state is the current one");
+    let refused = first(&newest, &with(seen(None, &[]), None));
+    expect("the newest state", &refused, FAILED, "the newest state is the current one");
 }
 
 #[test]
@@ -459,10 +358,10 @@ fn which_state_of_a_database_is_restored() {
 
 #[test]
 fn one_that_has_begun_keeps_its_time() {
-    let observed = Observed { subject: app(json!({})), database: postgresql(json!({})), ..Observed::default() };
-    let first = last(&of_database(), &ClientAppRestoreStatus::default(), &observed).status;
-    let later = decide(ME, &of(of_database()), &first, &observed, now() + SignedDuration::from_mins(1));
-    assert_eq!(later.status.started_at, first.started_at);
+    let observed = observed(postgresql(json!({})));
+    let begun = first(&of_database(), &observed).status;
+    let later = decide(ME, &of(of_database()), &begun, &observed, now() + SignedDuration::from_mins(1));
+    assert_eq!(later.status.started_at, begun.started_at);
 }
 
 /// Asks once, whatever happens to the answer.
@@ -476,62 +375,43 @@ fn a_restore_that_is_over_is_not_repeated() {
         |ended: Value| json!({"restore": {"request": "other", "job": "j", "state": "Succeeded", "completedAt": ended}});
     let ours = json!({"restored": {"dump": DUMP, "request": ME.uid}});
     for (what, status, expected) in [
-        ("another came later", other(json!("2026-01-31T03:30:00Z")), "Failed RestoreUnsuccessful"),
-        ("another runs", other(json!(null)), "Failed RestoreUnsuccessful"),
-        ("it was done before", merged(other(json!("2026-01-31T03:30:00Z")), ours), "Completed RestoreCompleted"),
+        ("another came later", other(json!("2026-01-31T03:30:00Z")), FAILED),
+        ("another runs", other(json!(null)), FAILED),
+        ("it was done before", merged(other(json!("2026-01-31T03:30:00Z")), ours), COMPLETED),
     ] {
-        let observed = Observed {
-            subject: app(json!({})),
-            database: postgresql(json!({"status": status})),
-            volume_of_dumps: Some("dumps-uid".to_owned()),
-            ..Observed::default()
-        };
+        let observed = observed(postgresql(json!({"status": status})));
         expect(what, &last(&of_database(), &recorded(json!({})), &observed), expected, "");
     }
     // An operator that was killed before it asked asks now.
-    let database = postgresql(json!({"status": other(json!("2026-01-31T02:00:00Z"))}));
-    let volume_of_dumps = Some("dumps-uid".to_owned());
-    let observed = Observed { subject: app(json!({})), database, volume_of_dumps, ..Observed::default() };
-    let (again, _) = short_of(&last(&of_database(), &recorded(json!({})), &observed));
+    let before = observed(postgresql(json!({"status": other(json!("2026-01-31T02:00:00Z"))})));
+    let (again, _) = short_of(&last(&of_database(), &recorded(json!({})), &before));
     assert!(again.starts_with("Running RestoreRunning ask acme-pg"), "{again}");
 
     let gone = json!({"kind": "PerconaPGRestore", "name": "acme-pg-5f0c2c0e8a", "from": "first"});
-    let observed = Observed {
-        subject: app(json!({})),
-        database: Database::Percona { seen: seen(None, &[]), first: None },
-        ..Observed::default()
-    };
+    let observed = observed(Database::Percona { seen: seen(None, &[]), first: None });
     let spec = json!({"of": {"name": "acme"}, "database": {"from": "first"}, "backupFirst": false});
-    expect("deleted", &last(&spec, &recorded(gone), &observed), "Failed RestoreUnsuccessful", "was deleted before");
+    expect("deleted", &last(&spec, &recorded(gone), &observed), FAILED, "was deleted before");
 }
 
 /// Without its database, an app cannot be stopped by helm.
 #[test]
 fn a_lost_database_comes_back_before_the_files() {
     let spec = json!({"of": {"name": "acme"}, "database": {"from": DUMP}, "files": {"from": ARCHIVE}});
-    let with = |phase: &str| Observed {
-        subject: app(json!({})),
-        database: postgresql(json!({"status": {"phase": phase}})),
-        volume_of_dumps: Some("dumps-uid".to_owned()),
-        files: Files { user: Some("acme-0".to_owned()), ..known() },
-        ..Observed::default()
-    };
-    let (lost, _) = short_of(&last(&spec, &ClientAppRestoreStatus::default(), &with("Failed")));
+    let files = Files { user: Some("acme-0".to_owned()), ..known() };
+    let with =
+        |phase: &str| Observed { files: files.clone(), ..observed(postgresql(json!({"status": {"phase": phase}}))) };
+    let (lost, _) = short_of(&first(&spec, &with("Failed")));
     assert!(lost.starts_with("Running RestoreRunning ask acme-pg"), "{lost}");
-    let (serves, _) = short_of(&last(&spec, &ClientAppRestoreStatus::default(), &with("Up")));
+    let (serves, _) = short_of(&first(&spec, &with("Up")));
     assert_eq!(serves, "Running RestoreRunning stop acme");
 }
 
 #[test]
 fn dumps_whose_volume_is_gone_come_from_the_store() {
-    let store = json!({"endpoint": "http://s3", "bucket": "dumps", "credentialsSecret": {"name": "s3"}});
-    let more =
-        json!({"spec": {"backup": {"onDelete": true, "store": store}}, "status": {"backup": {"volume": "before"}}});
+    let database = postgresql(merged(with_store(), json!({"status": {"backup": {"volume": "before"}}})));
     let asks = |volume: Option<&str>| {
-        let volume_of_dumps = volume.map(str::to_owned);
-        let database = postgresql(more.clone());
-        let observed = Observed { subject: app(json!({})), database, volume_of_dumps, ..Observed::default() };
-        short_of(&last(&of_database(), &ClientAppRestoreStatus::default(), &observed)).0
+        let observed = Observed { volume_of_dumps: volume.map(str::to_owned), ..observed(database.clone()) };
+        short_of(&first(&of_database(), &observed)).0
     };
     assert!(asks(Some("before")).ends_with("PersistentVolumeClaim acme-pg-backup"), "{}", asks(Some("before")));
     for volume in [None, Some("another")] {

@@ -56,19 +56,16 @@ fn may(cluster: Value, backups: Vec<Value>, restores: Value, flags: &[&str]) -> 
 
 #[test]
 fn what_is_restored() {
+    let (newest, first) = ("--set=label-of-newest", "--set=label-of-first");
     for (flags, repository, options) in [
         (&["--from", "first"][..], "repo2", &["--type=immediate", "--set=label-of-first"][..]),
         (&["--from", "old"], "repo1", &["--type=immediate", "--set=label-of-old"]),
         (
             &["--time", "2026-01-31T10:00:00Z"],
             "repo2",
-            &["--type=time", "--target=\"2026-01-31 10:00:00+00\"", "--set=label-of-newest"],
+            &["--type=time", r#"--target="2026-01-31 10:00:00+00""#, newest],
         ),
-        (
-            &["--time", "2026-01-30T03:00:00Z"],
-            "repo2",
-            &["--type=time", "--target=\"2026-01-30 03:00:00+00\"", "--set=label-of-first"],
-        ),
+        (&["--time", "2026-01-30T03:00:00Z"], "repo2", &["--type=time", r#"--target="2026-01-30 03:00:00+00""#, first]),
         (&["--no-backup"], "repo2", &["--set=label-of-newest"]),
     ] {
         let (repo, told) = may(cluster(), backups(), json!([]), flags).unwrap();
@@ -93,44 +90,32 @@ fn what_is_refused() {
     let running = || [backups(), vec![backup("now", "repo2", "Running", "2026-01-31T03:00:00Z")]].concat();
     let failed = || vec![backup("bad", "repo2", "Failed", "2026-01-29T03:00:00Z")];
     let from = &["--from", "first"][..];
-    for (what, cluster, backups, restores, flags, words) in [
-        ("no backups", but("/spec/backups/enabled", json!(false)), backups(), json!([]), from, "keeps no backups"),
-        ("none yet", cluster(), vec![], json!([]), from, "has no backup that can be restored"),
-        ("none that is good", cluster(), failed(), json!([]), from, "has no backup that can be restored"),
-        ("another waits", cluster(), backups(), restore(json!(null)), from, "is being restored by PerconaPGRestore r"),
-        (
-            "another runs",
-            cluster(),
-            backups(),
-            restore(json!("Running")),
-            from,
-            "is being restored by PerconaPGRestore r",
-        ),
-        ("by Percona's word", restoring, backups(), json!([]), from, "is being restored"),
-        ("a backup runs", cluster(), running(), json!([]), from, "PerconaPGBackup now is still running"),
-        ("another's", cluster(), backups(), json!([]), &["--from", "theirs"], "acme has no backup theirs"),
-        ("a failed one", cluster(), backups(), json!([]), &["--from", "bad"], "backup bad has failed"),
-        ("elsewhere", cluster(), backups(), json!([]), &["--from", "earlier"], "is not in a repository of"),
-        (
-            "before the first",
-            cluster(),
-            backups(),
-            json!([]),
-            &["--time", "2026-01-30T02:00:00Z"],
-            "which was complete at 2026-01-30T03:00:00Z",
-        ),
-        ("to come", cluster(), backups(), json!([]), &["--time", "2026-02-01T00:00:00Z"], "is in the future"),
-        (
-            "not archived",
-            cluster(),
-            backups(),
-            json!([]),
-            &["--time", "2026-01-31T11:30:00Z"],
-            "is not known to reach 2026-01-31T11:30:00Z: name a time between 2026-01-30T03:00:00Z and 2026-01-31T11:00:00Z",
-        ),
-        ("of now", cluster(), backups(), json!([]), &[], "the newest state is the current one"),
+    let no_restore = || json!([]);
+    let is_restored = "is being restored by PerconaPGRestore r";
+    for (what, cluster, backups, restores, words) in [
+        ("no backups", but("/spec/backups/enabled", json!(false)), backups(), no_restore(), "keeps no backups"),
+        ("none yet", cluster(), vec![], no_restore(), "has no backup that can be restored"),
+        ("none that is good", cluster(), failed(), no_restore(), "has no backup that can be restored"),
+        ("another waits", cluster(), backups(), restore(json!(null)), is_restored),
+        ("another runs", cluster(), backups(), restore(json!("Running")), is_restored),
+        ("by Percona's word", restoring, backups(), no_restore(), "is being restored"),
+        ("a backup runs", cluster(), running(), no_restore(), "PerconaPGBackup now is still running"),
     ] {
-        let problem = may(cluster, backups, restores, flags).unwrap_err();
+        let problem = may(cluster, backups, restores, from).unwrap_err();
+        assert!(problem.contains(words), "{what}: {problem}");
+    }
+    let reach =
+        "is not known to reach 2026-01-31T11:30:00Z: name a time between 2026-01-30T03:00:00Z and 2026-01-31T11:00:00Z";
+    for (what, flags, words) in [
+        ("another's", &["--from", "theirs"][..], "acme has no backup theirs"),
+        ("a failed one", &["--from", "bad"], "backup bad has failed"),
+        ("elsewhere", &["--from", "earlier"], "is not in a repository of"),
+        ("before the first", &["--time", "2026-01-30T02:00:00Z"], "which was complete at 2026-01-30T03:00:00Z"),
+        ("to come", &["--time", "2026-02-01T00:00:00Z"], "is in the future"),
+        ("not archived", &["--time", "2026-01-31T11:30:00Z"], reach),
+        ("of now", &[], "the newest state is the current one"),
+    ] {
+        let problem = may(cluster(), backups(), no_restore(), flags).unwrap_err();
         assert!(problem.contains(words), "{what}: {problem}");
     }
     for over in ["Succeeded", "Failed"] {
@@ -161,21 +146,15 @@ fn what_an_earlier_restore_has_undone_is_no_base_and_no_target() {
     let to_newest_backup = json!(["--type=immediate", "--set=label-of-newest"]);
     let by_hand = json!(["--type=xid", "--target=7"]);
     let (newest, t) = (&["--no-backup"][..], |time: &'static str| ["--time", time]);
+    let undone = "was undone by an earlier restore and cannot be reached any more: name a time between 2026-01-30T03:00:00Z and 2026-01-30T12:00:00Z, or between 2026-01-31T09:10:00Z and 2026-01-31T11:30:00Z";
+    let no_base = "has no backup in repo2 that the current content";
     for (what, backups, options, flags, base) in [
         ("newest, from before", backups(), &to_time, newest, Ok("first")),
         ("newest, from after", with_later(), &to_time, newest, Ok("later")),
         ("after", with_later(), &to_time, &t("2026-01-31T11:00:00Z"), Ok("later")),
         ("after, before the next backup", with_later(), &to_time, &t("2026-01-31T09:30:00Z"), Ok("first")),
         ("before", with_later(), &to_time, &t("2026-01-30T11:00:00Z"), Ok("first")),
-        (
-            "undone",
-            with_later(),
-            &to_time,
-            &t("2026-01-31T04:00:00Z"),
-            Err(
-                "was undone by an earlier restore and cannot be reached any more: name a time between 2026-01-30T03:00:00Z and 2026-01-30T12:00:00Z, or between 2026-01-31T09:10:00Z and 2026-01-31T11:30:00Z",
-            ),
-        ),
+        ("undone", with_later(), &to_time, &t("2026-01-31T04:00:00Z"), Err(undone)),
         ("while it was restored", with_later(), &to_time, &t("2026-01-31T09:05:00Z"), Err("was undone")),
         ("not seen yet", with_later(), &to_time, &t("2026-01-31T11:45:00Z"), Err("is not known to reach")),
         ("to a backup", backups(), &to_first, newest, Ok("first")),
@@ -183,13 +162,7 @@ fn what_an_earlier_restore_has_undone_is_no_base_and_no_target() {
         ("to another", backups(), &to_newest_backup, newest, Ok("newest")),
         ("to the newest state", backups(), &json!(["--set=label-of-newest"]), newest, Ok("newest")),
         ("by other options", with_later(), &by_hand, newest, Ok("later")),
-        (
-            "by other options: no base",
-            backups(),
-            &by_hand,
-            newest,
-            Err("has no backup in repo2 that the current content"),
-        ),
+        ("by other options: no base", backups(), &by_hand, newest, Err(no_base)),
         ("with --from, what is undone as well", backups(), &to_time, &["--from", "newest"], Ok("newest")),
     ] {
         match (chosen(backups, options, flags), base) {

@@ -430,7 +430,7 @@ fn archives_that_newer_ones_stand_for_go() {
     let bench = Bench::new();
     // Archives the volumes, and counts those that stay of each.
     let kept = |volumes: &Volumes, of: &str| {
-        succeeds(with_env(archive(&bench, volumes, of), [("STORE_KEEP_LAST", "1")]));
+        succeeds(with_env(archive(&bench, volumes, of), [("STORE_KEEP", r#"{"last": 1}"#)]));
         let mut counts = BTreeMap::new();
         for snapshot in bench.snapshots() {
             let of = [&snapshot["hostname"], &snapshot["tags"][1]].map(|word| word.as_str().unwrap().to_owned());

@@ -331,7 +331,7 @@ fn what_an_outage_has_kept_back_is_caught_up() {
     bench.push_with([("STORE_PREFIX", "prod/shop/orders2")]);
     assert_eq!(bench.keys(), before);
     // Not even by one whose repository is inside this one.
-    bench.push_with([("STORE_PREFIX", format!("{PREFIX}/other/db").as_str()), ("STORE_KEEP_LAST", "1")]);
+    bench.push_with([("STORE_PREFIX", format!("{PREFIX}/other/db").as_str()), ("STORE_KEEP", r#"{"last": 1}"#)]);
     assert_eq!((bench.push().as_str(), bench.list()), ("", [C, B, A].map(str::to_owned).to_vec()));
 }
 
@@ -426,11 +426,11 @@ fn an_upload_that_is_killed_leaves_no_dump_and_no_obstacle() {
     bench.push();
     // Also while it removes data, when nobody else may change the repository.
     small(bench.dumps(), B);
-    let removing = with_env(bench.faulty(&["push"]), [("STORE_KEEP_LAST", "1")]);
+    let removing = with_env(bench.faulty(&["push"]), [("STORE_KEEP", r#"{"last": 1}"#)]);
     killed(bench, removing, Rule::new(Method::DELETE, "/data/", Fault::Hang));
     assert!(!bench.locks().is_empty());
     small(bench.dumps(), C);
-    let told = bench.push_with([("STORE_KEEP_LAST", "1")]);
+    let told = bench.push_with([("STORE_KEEP", r#"{"last": 1}"#)]);
     assert!(told.contains("another process has locked the repository"), "{told}");
     assert_eq!((bench.list(), bench.locks()), (vec![C.to_owned()], Vec::new()));
     succeeds(bench.restic(&["check", "--read-data"]));
@@ -461,11 +461,7 @@ fn two_uploads_at_once_do_it_once() {
 #[test]
 fn what_newer_dumps_stand_for_goes() {
     let bench = Bench::new();
-    let push = |keep: &[(&str, &str)]| {
-        let mut command = bench.store(&["push"]);
-        command.envs(keep.iter().map(|(age, count)| (format!("STORE_KEEP_{age}"), *count)));
-        succeeds(command)
-    };
+    let push = |keep: &str| succeeds(with_env(bench.store(&["push"]), [("STORE_KEEP", keep)]));
     let name = |month: u32, day: u32, suffix: &str| format!("2026{month:02}{day:02}T030000Z-{suffix}");
     let [january, first, second, empty, other] =
         [name(1, 31, "a"), name(2, 1, "b"), name(2, 2, "c"), name(2, 3, "d"), name(1, 1, "e")];
@@ -473,22 +469,22 @@ fn what_newer_dumps_stand_for_goes() {
     for name in [&january, &first, &second] {
         small(bench.dumps(), name);
     }
-    push(&[]);
+    push("{}");
     assert_eq!(bench.list(), [&*second, &*first, &*january, &*other]);
     make(bench.dumps(), &empty, ("7", 0), b"");
-    push(&[("LAST", "1"), ("MONTHLY", "2")]);
+    push(r#"{"last": 1, "monthly": 2}"#);
     assert_eq!(bench.list(), [&*empty, &*second, &*january, &*other], "a month keeps its newest dump with data");
-    push(&[("LAST", "1")]);
+    push(r#"{"last": 1}"#);
     assert_eq!(bench.list(), [&*empty, &*second, &*other], "one dump with data stays, and those of another server");
     // What was removed is still on the volume, and is not uploaded just to be removed again.
-    assert_eq!(push(&[("LAST", "1")]), "");
+    assert_eq!(push(r#"{"last": 1}"#), "");
 
     // A snapshot of the user's own, in the same repository, is none of ours.
     let own = bench.dumps().join("MANIFEST");
     fs::write(&own, "x").unwrap();
     succeeds(bench.restic(&["backup", "--host", "7", own.to_str().unwrap()]));
     small(bench.dumps(), &name(2, 4, "f"));
-    push(&[("LAST", "1")]);
+    push(r#"{"last": 1}"#);
     assert_eq!(bench.list().len(), 4, "{:?}", bench.list());
 
     // Damage is told, whatever is uploaded.
@@ -504,7 +500,7 @@ fn what_newer_dumps_stand_for_goes() {
     bench.push();
     small(bench.dumps(), B);
     bench.objects.set([Rule::new(Method::DELETE, "/snapshots/", Fault::Answer(StatusCode::FORBIDDEN))]);
-    let sentence = fails(with_env(bench.faulty(&["push"]), [("STORE_KEEP_LAST", "1")]));
+    let sentence = fails(with_env(bench.faulty(&["push"]), [("STORE_KEEP", r#"{"last": 1}"#)]));
     assert!(sentence.contains("check the credentials"), "{sentence}");
     bench.objects.set([]);
     assert_eq!(bench.list(), [B, A]);
@@ -545,7 +541,8 @@ fn input_that_cannot_be_right_is_refused_in_a_sentence() {
         }
     }
     // The rest is in the tables of src/store/settings.rs.
-    for (variable, value) in [("STORE_ENDPOINT", "https://me:canary@s3.example.com"), ("STORE_KEEP_LAST", "-1")] {
+    for (variable, value) in [("STORE_ENDPOINT", "https://me:canary@s3.example.com"), ("STORE_KEEP", r#"{"last": -1}"#)]
+    {
         let refused = with_env(bench.store(&["push"]), [(variable, value)]).output().unwrap();
         assert_eq!(refused.status.code(), Some(2), "{variable}: {}", said(&refused));
     }

@@ -80,31 +80,19 @@ fn what_cannot_be_used_is_refused_and_not_quoted() {
     let no_auth =
         "DIR/.dockerconfigjson is not a Docker config.json with credentials of registry.example.com:5000 in `auths`";
     let one_line = "DIR/password has to be one line of text, with at most one newline at its end";
+    let none = "DIR has none of username and password, .dockerconfigjson, ca.crt, tls.crt and tls.key: mount a Secret with them there";
+    let of_registry = "DIR/.dockerconfigjson is not for this source: the credentials of an https:// repository are in username and password";
+    let of_repository =
+        "DIR/username is not for this source: the credentials of an oci:// registry are in .dockerconfigjson";
     for (source, files, expected) in [
-        (
-            REPOSITORY,
-            &[][..],
-            "DIR has none of username and password, .dockerconfigjson, ca.crt, tls.crt and tls.key: mount a Secret with them there",
-        ),
-        (
-            REPOSITORY,
-            &[("Username", "tenant")],
-            "DIR has none of username and password, .dockerconfigjson, ca.crt, tls.crt and tls.key: mount a Secret with them there",
-        ),
+        (REPOSITORY, &[][..], none),
+        (REPOSITORY, &[("Username", "tenant")], none),
         (REPOSITORY, &[user], "DIR has username, but no password: put both into the Secret"),
         (REPOSITORY, &[password], "DIR has password, but no username: put both into the Secret"),
         (REPOSITORY, &[("tls.crt", "x")], "DIR has tls.crt, but no tls.key: put both into the Secret"),
         (REGISTRY, &[("tls.key", "x")], "DIR has tls.key, but no tls.crt: put both into the Secret"),
-        (
-            REPOSITORY,
-            &[docker],
-            "DIR/.dockerconfigjson is not for this source: the credentials of an https:// repository are in username and password",
-        ),
-        (
-            REGISTRY,
-            &[user, password],
-            "DIR/username is not for this source: the credentials of an oci:// registry are in .dockerconfigjson",
-        ),
+        (REPOSITORY, &[docker], of_registry),
+        (REGISTRY, &[user, password], of_repository),
         ("/charts", &[user, password], "DIR is not for this source: charts in a directory need no credentials"),
         (REPOSITORY, &[user, ("password", "")], one_line),
         (REPOSITORY, &[user, ("password", "\n")], one_line),

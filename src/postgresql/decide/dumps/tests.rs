@@ -3,10 +3,10 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::crd::{RepositoryPassword, conditions::find, reason::BACKED_UP};
-use crate::platform::operator_image::OperatorImage;
+use crate::platform::{fake::of, operator_image::OperatorImage};
 use crate::postgresql::decide::{
     decide,
-    tests::{acme, pod, reason, settled, steps, view},
+    tests::{acme, add_job, pod, reason, settled, steps},
 };
 use crate::postgresql::observed::PodView;
 use crate::postgresql::status::conditions::build_status;
@@ -17,13 +17,12 @@ fn on(request: &str) -> Value {
 
 fn recorded(request: &str, state: DumpState) -> Option<DumpRecord> {
     let job = names::dump("acme", request);
-    let request = request.to_owned();
-    Some(DumpRecord { request, job, state, dump: None, started_at: None, completed_at: None, message: None })
+    Some(of(json!({"request": request, "job": job, "state": state})))
 }
 
 fn job(observed: &mut ObservedPostgresql, request: &str, succeeded: Option<bool>) {
-    let detail = Detail::Job(JobView { request: Some(request.to_owned()), succeeded, ..JobView::default() });
-    observed.objects.insert((Kind::Job, names::dump("acme", request)), view(None, detail));
+    let view = JobView { request: Some(request.to_owned()), succeeded, ..JobView::default() };
+    add_job(observed, &names::dump("acme", request), view);
 }
 
 fn job_goes(observed: &mut ObservedPostgresql) {
@@ -33,8 +32,7 @@ fn job_goes(observed: &mut ObservedPostgresql) {
 
 fn scheduled(observed: &mut ObservedPostgresql) {
     job(observed, "one", Some(true));
-    let detail = Detail::Job(JobView { succeeded: Some(true), ..JobView::default() });
-    observed.objects.insert((Kind::Job, "acme-backup-1".to_owned()), view(None, detail));
+    add_job(observed, "acme-backup-1", JobView { succeeded: Some(true), ..JobView::default() });
 }
 
 fn no_password(observed: &mut ObservedPostgresql) {
@@ -135,9 +133,7 @@ fn a_request_has_the_dump_of_its_own_pod() {
 
 #[test]
 fn dump_summary() {
-    let time = |second: u8| -> Option<k8s_openapi::apimachinery::pkg::apis::meta::v1::Time> {
-        serde_json::from_value(json!(format!("2026-01-01T00:00:0{second}Z"))).ok()
-    };
+    let time = |second: u8| Some(of::<Time>(json!(format!("2026-01-01T00:00:0{second}Z"))));
     let none = BackupSummary::default;
     let desired = acme(on("one"));
     let mut observed = settled(&desired);
@@ -157,8 +153,7 @@ fn dump_summary() {
         ("acme-dump-1", None, None),
         ("acme-init-1", Some(false), time(9)),
     ] {
-        let detail = Detail::Job(JobView { succeeded, started: time(1), ended, ..JobView::default() });
-        observed.objects.insert((Kind::Job, job.to_owned()), view(None, detail));
+        add_job(&mut observed, job, JobView { succeeded, started: time(1), ended, ..JobView::default() });
     }
     let expected = BackupSummary {
         last_success: time(3),
@@ -196,8 +191,7 @@ fn dump_summary() {
 
 #[test]
 fn drill_summary() {
-    let time =
-        |second: u8| -> Option<Time> { serde_json::from_value(json!(format!("2026-01-01T00:00:0{second}Z"))).ok() };
+    let time = |second: u8| Some(of::<Time>(json!(format!("2026-01-01T00:00:0{second}Z"))));
     let word = |word: &str| Some(word.to_owned());
     let desired = acme(json!({"backup": {"schedule": "@daily", "drill": "@weekly"}}));
     let mut observed = settled(&desired);
@@ -218,8 +212,8 @@ fn drill_summary() {
     ] {
         let backup = BackupSummary { drill: before.cloned(), last_success: time(9), ..BackupSummary::default() };
         observed.recorded.backup = Some(backup.clone());
-        let detail = Detail::Job(JobView { succeeded: Some(succeeded), ended, is_drill: true, ..JobView::default() });
-        observed.objects.insert((Kind::Job, "acme-drill-5".to_owned()), view(None, detail));
+        let job = JobView { succeeded: Some(succeeded), ended, is_drill: true, ..JobView::default() };
+        add_job(&mut observed, "acme-drill-5", job);
         let words = said.map(str::to_owned);
         let (said, failed) = if succeeded { (words, None) } else { (None, words) };
         observed.pods = vec![PodView {
@@ -347,8 +341,7 @@ const DRILL: &str = "acme-drill-202601020300";
 
 fn ended(observed: &mut ObservedPostgresql, name: &str, is_drill: bool, succeeded: Option<bool>) {
     let ended = succeeded.map(|_| Time(time("2026-01-02T03:01:00Z")));
-    let detail = Detail::Job(JobView { is_drill, succeeded, ended, ..JobView::default() });
-    observed.objects.insert((Kind::Job, name.to_owned()), view(None, detail));
+    add_job(observed, name, JobView { is_drill, succeeded, ended, ..JobView::default() });
 }
 
 /// A Job that restores, beside the database or into a new one, is not ended: it may have changed the volume.
@@ -383,8 +376,8 @@ fn a_dump_or_drill_in_which_nothing_runs_is_ended() {
     ] {
         let mut observed = ObservedPostgresql { now: at(minutes), ..settled(&desired) };
         observed.recorded.backup = Some(BackupSummary::default());
-        let view_of = JobView { is_drill: job == DRILL, waits_since: Some(start), not_started, ..JobView::default() };
-        observed.objects.insert((Kind::Job, job.to_owned()), view(None, Detail::Job(view_of)));
+        let view = JobView { is_drill: job == DRILL, waits_since: Some(start), not_started, ..JobView::default() };
+        add_job(&mut observed, job, view);
         observed.pods.extend(pods.into_iter().map(|pod| PodView { job: Some(job.to_owned()), ..pod }));
         let ends: Vec<_> = steps(&decide(&desired, &observed)).into_iter().filter(|it| it.starts_with("end")).collect();
         assert_eq!(ends, Vec::from_iter(expected.map(str::to_owned)), "{what}");
@@ -400,7 +393,7 @@ fn a_dump_or_drill_in_which_nothing_runs_is_ended() {
         not_started: ended(),
         ..JobView::default()
     };
-    observed.objects.insert((Kind::Job, dump.clone()), view(None, Detail::Job(failed)));
+    add_job(&mut observed, &dump, failed);
     let message = record(&desired, &observed).unwrap().message.unwrap();
     assert!(
         message.starts_with(&format!("Job {dump} has failed: nothing ran for 15 minutes: it has no pod")),

@@ -3,10 +3,11 @@ use serde_json::{Value, json};
 use super::*;
 use crate::{
     crd::VolumeRecord,
+    platform::fake::{merged, of},
     postgresql::{
         decide::{
             decide,
-            tests::{acme, pod, reason, settled, steps, view},
+            tests::{acme, add_job, pod, reason, settled, steps},
         },
         objects::Object,
         observed::{DumpSource, PodView},
@@ -15,9 +16,7 @@ use crate::{
 };
 
 fn requested(more: Value) -> Desired {
-    let mut spec = json!({"restoreRequest": {"request": "go", "dump": {"claim": "acme-backup"}}});
-    spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-    acme(spec)
+    acme(merged(json!({"restoreRequest": {"request": "go", "dump": {"claim": "acme-backup"}}}), more))
 }
 
 fn job() -> String {
@@ -28,13 +27,12 @@ fn job() -> String {
 fn in_state(desired: &Desired, state: Option<RestoreState>) -> ObservedPostgresql {
     let mut observed = settled(desired);
     observed.dump_source = DumpSource::Usable;
-    let of = |state| RestoreProgress { request: "go".to_owned(), job: job(), state, completed_at: None, message: None };
-    observed.recorded.restore = state.map(of);
+    observed.recorded.restore = state.map(|state| of(json!({"request": "go", "job": job(), "state": state})));
     observed
 }
 
 fn with_job(observed: &mut ObservedPostgresql, succeeded: Option<bool>, said: Option<&str>) {
-    observed.objects.insert((Kind::Job, job()), view(None, Detail::Job(JobView { succeeded, ..JobView::default() })));
+    add_job(observed, &job(), JobView { succeeded, ..JobView::default() });
     let (ok, bad) = match succeeded {
         Some(false) => (None, said),
         _ => (said, None),

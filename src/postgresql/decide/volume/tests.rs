@@ -7,7 +7,7 @@ use crate::{
     postgresql::{
         decide::{
             PostgresqlHold, PostgresqlStep, decide,
-            tests::{acme, pod, reason, settled, steps, view},
+            tests::{acme, add_job, pod, reason, settled, steps, view},
         },
         objects::Object,
         observed::{DumpSource, JobView, PodView},
@@ -120,16 +120,8 @@ fn a_lost_database_is_never_recreated() {
     let losses: [Loss<'_>; 4] = [
         ("gone", |w| drop(w.objects.remove(&data())), "VolumeLost"),
         ("another", |w| drop(w.objects.insert(data(), claim("b", OURS))), "VolumeLost"),
-        (
-            "empty",
-            |w| w.pods[0] = PodView { refused: Some(ScriptRefusal::NoDatabase), ..w.pods[0].clone() },
-            "VolumeLost",
-        ),
-        (
-            "other",
-            |w| w.pods[0] = PodView { refused: Some(ScriptRefusal::OtherVersion), ..w.pods[0].clone() },
-            "VersionMismatch",
-        ),
+        ("empty", |w| w.pods[0].refused = Some(ScriptRefusal::NoDatabase), "VolumeLost"),
+        ("other", |w| w.pods[0].refused = Some(ScriptRefusal::OtherVersion), "VersionMismatch"),
     ];
     for (what, change, expected) in losses {
         for without_servers in [false, true] {
@@ -174,20 +166,15 @@ fn the_job_that_creates_the_database() {
     let desired = acme(json!({}));
     let name = names::initialize("acme", "a");
     let waiting = Some(("Provisioning", false));
+    let (failed, other) = (Some(Some(false)), Some(ScriptRefusal::OtherVersion));
     let initialize = format!("initialize {name}");
     for (what, job, refused, expected, hold) in [
         ("none yet", None, None, vec![initialize], waiting),
         ("it runs", Some(None), None, vec![], waiting),
         ("it has, and that is not on record yet", Some(Some(true)), None, vec![], waiting),
-        ("it has failed", Some(Some(false)), None, vec![], Some(("InitializationFailed", true))),
-        ("there is none", Some(Some(false)), Some(ScriptRefusal::NoDatabase), vec![], Some(("VolumeLost", true))),
-        (
-            "another version",
-            Some(Some(false)),
-            Some(ScriptRefusal::OtherVersion),
-            vec![],
-            Some(("VersionMismatch", true)),
-        ),
+        ("it has failed", failed, None, vec![], Some(("InitializationFailed", true))),
+        ("there is none", failed, Some(ScriptRefusal::NoDatabase), vec![], Some(("VolumeLost", true))),
+        ("another version", failed, other, vec![], Some(("VersionMismatch", true))),
     ] {
         let digest = Some(initialize::job(&desired, "a", true).digest);
         let job = job.map(|succeeded| view(digest, Detail::Job(JobView { succeeded, ..JobView::default() })));
@@ -332,7 +319,7 @@ fn a_restore_is_recorded_with_the_volume() {
         observed.objects.insert(data(), claim("a", OURS));
         let job =
             JobView { restore: desired.restore.clone().map(Box::new), succeeded: Some(true), ..JobView::default() };
-        observed.objects.insert((Kind::Job, name.clone()), view(None, Detail::Job(job)));
+        add_job(&mut observed, &name, job);
         let said = said.map(str::to_owned);
         observed.pods.push(PodView {
             job: Some(name.clone()),

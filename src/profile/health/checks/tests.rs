@@ -1,7 +1,10 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::profile::waves;
+use crate::{
+    platform::fake::{merged, of},
+    profile::waves,
+};
 
 const READY: i64 = 1_000_000;
 
@@ -10,9 +13,7 @@ fn at(seconds: i64) -> Timestamp {
 }
 
 fn check(given: Value) -> Arc<HealthCheck> {
-    let mut check = json!({"path": "/status.php"});
-    check.as_object_mut().unwrap().extend(given.as_object().unwrap().clone());
-    serde_json::from_value(check).unwrap()
+    of(merged(json!({"path": "/status.php"}), given))
 }
 
 fn app(name: &str, revision: i64) -> AppView {

@@ -31,13 +31,8 @@ fn then_pg(more: Value) -> Option<Box<Postgresql>> {
 }
 
 fn seen_with(copy: Copy) -> Observed {
-    Observed {
-        subject: app(json!({"spec": {"postgres": {"provider": "standalone"}}})),
-        database: postgresql(json!({})),
-        volume_of_dumps: Some("volume".to_owned()),
-        copy: Some(copy),
-        ..Observed::default()
-    }
+    let subject = app(json!({"spec": {"postgres": {"provider": "standalone"}}}));
+    Observed { subject, copy: Some(copy), ..observed(postgresql(json!({}))) }
 }
 
 fn with_app(app: ClientApp) -> Copy {
@@ -52,66 +47,40 @@ fn with_app(app: ClientApp) -> Copy {
 
 /// Returns a restore that has begun.
 fn begun(spec: &Value) -> ClientAppRestoreStatus {
-    let begun = last(spec, &ClientAppRestoreStatus::default(), &seen_with(Copy::default()));
+    let begun = first(spec, &seen_with(Copy::default()));
     assert!(begun.status.started_at.is_some(), "{begun:?}");
     begun.status
 }
 
 #[test]
 fn what_it_is_created_from() {
-    let none = ClientAppRestoreStatus::default();
     let create = |from: &str| format!("Running RestoreRunning create then then.example.com Some(0) true from {from}");
     let dump = create(&format!("{DUMP} of PersistentVolumeClaim acme-pg-backup"));
     let standalone = || seen_with(Copy::default());
-    let cluster = |restored: Option<&str>| Observed {
-        subject: app(json!({})),
-        database: Database::Percona { seen: seen(restored, &[]), first: None },
-        ..standalone()
-    };
+    let with = |database| Observed { database, ..standalone() };
+    let percona = |restored| Database::Percona { seen: seen(restored, &[]), first: None };
+    let cluster = |restored| Observed { subject: app(json!({})), ..with(percona(restored)) };
+    let no_app = Observed { subject: Subject::Missing, ..standalone() };
+    let latest = json!({"database": {"from": "latest"}});
     let label = create(r#"{"backup":"20260130F","cluster":"acme-pg"}"#);
     let left = Copy { left: Some("PersistentVolumeClaim data-then-pg-0".to_owned()), ..Copy::default() };
     let other_app = with_app(then(
         json!({"metadata": {"annotations": {"apps.bnerd-operator.local/created-by-restore": "another"}}}),
     ));
     let host = json!({"into": {"hostname": "acme.example.com"}});
-    let failed = "Failed RestoreUnsuccessful";
     for (what, more, observed, expected, words) in [
         ("a dump", json!({}), standalone(), &*dump, "creates ClientApp then"),
-        ("no such dump", json!({"database": {"from": "20250101T000000Z-a"}}), standalone(), failed, "has no dump"),
+        ("no such dump", json!({"database": {"from": "20250101T000000Z-a"}}), standalone(), FAILED, "has no dump"),
         ("a backup", json!({"database": {"from": "first"}}), cluster(None), &label, "creates"),
-        (
-            "the newest state after a restore",
-            json!({"database": {"from": "latest"}}),
-            cluster(Some("Succeeded")),
-            failed,
-            "was restored before",
-        ),
-        (
-            "without a database",
-            json!({}),
-            Observed { database: Database::None, ..standalone() },
-            failed,
-            "no backup to create",
-        ),
-        (
-            "a database that is not there yet",
-            json!({}),
-            Observed { database: Database::Standalone(None), ..standalone() },
-            "Pending RestorePending",
-            "has no database yet",
-        ),
-        ("the hostname of the first", host, standalone(), failed, "is the hostname of acme"),
-        ("data of an earlier one", json!({}), seen_with(left), failed, "data-then-pg-0 exists already"),
-        ("another's app", json!({}), seen_with(other_app), failed, "ClientApp then exists already"),
-        (
-            "no app to copy",
-            json!({}),
-            Observed { subject: Subject::Missing, ..standalone() },
-            failed,
-            "acme does not exist",
-        ),
+        ("the newest state", latest, cluster(Some("Succeeded")), FAILED, "was restored before"),
+        ("without a database", json!({}), with(Database::None), FAILED, "no backup to create"),
+        ("none there yet", json!({}), with(Database::Standalone(None)), PENDING, "has no database yet"),
+        ("the hostname of the first", host, standalone(), FAILED, "is the hostname of acme"),
+        ("data of an earlier one", json!({}), seen_with(left), FAILED, "data-then-pg-0 exists already"),
+        ("another's app", json!({}), seen_with(other_app), FAILED, "ClientApp then exists already"),
+        ("no app to copy", json!({}), no_app, FAILED, "acme does not exist"),
     ] {
-        expect(what, &last(&into(more), &none, &observed), expected, words);
+        expect(what, &first(&into(more), &observed), expected, words);
     }
     // What is copied from is on record, and so is the archive.
     let spec = into(json!({"files": {"from": ARCHIVE}}));
@@ -134,11 +103,10 @@ fn a_backup_is_awaited_and_stays_on_record() {
         let source: ClientAppBackup = of(backup);
         Observed { source: Some(Box::new(source)), ..seen_with(Copy::default()) }
     };
-    let none = ClientAppRestoreStatus::default();
-    let waits = last(&spec, &none, &with("Running"));
-    expect("running", &waits, "Pending RestorePending", "ClientAppBackup b is not complete yet");
-    expect("failed", &last(&spec, &none, &with("Failed")), "Failed RestoreUnsuccessful", "b has failed");
-    let begun = last(&spec, &none, &with("Completed"));
+    let waits = first(&spec, &with("Running"));
+    expect("running", &waits, PENDING, "ClientAppBackup b is not complete yet");
+    expect("failed", &first(&spec, &with("Failed")), FAILED, "b has failed");
+    let begun = first(&spec, &with("Completed"));
     let create = format!(
         "Running RestoreRunning create then then.example.com Some(0) true from {DUMP} of PersistentVolumeClaim acme-pg-backup"
     );
@@ -150,8 +118,7 @@ fn a_backup_is_awaited_and_stays_on_record() {
 #[test]
 fn each_step_is_taken_once_and_only_for_what_it_has_made() {
     let spec = into(json!({}));
-    let (begun, running) = (begun(&spec), "Running RestoreRunning");
-    let created = ClientAppRestoreStatus { into_uid: Some(OTHER.to_owned()), ..begun.clone() };
+    let created = ClientAppRestoreStatus { into_uid: Some(OTHER.to_owned()), ..begun(&spec) };
     let resumed = |more: Value| then(merged(json!({"metadata": {"generation": 2}, "spec": {"suspend": false}}), more));
     let with_pg = |more: Value| Copy { database: then_pg(more), ..with_app(resumed(json!({}))) };
     let without = |administrator: Option<Option<String>>| Copy { administrator, ..with_app(then(json!({}))) };
@@ -159,75 +126,45 @@ fn each_step_is_taken_once_and_only_for_what_it_has_made() {
         "type": "PostgresReady", "status": "True", "reason": "Ready", "message": "", "observedGeneration": 2,
         "lastTransitionTime": "2026-01-31T04:00:00Z",
     }]);
-    let failed_pg = failed_to_restore();
-    let permit = format!("{running} permit PersistentVolumeClaim acme-pg-backup to then-pg-uid");
+    let permit = format!("{RUNNING} permit PersistentVolumeClaim acme-pg-backup to then-pg-uid");
     let other_dump = json!({"spec": {"restore": {"claim": "globex-pg-backup"}}});
-    let other_path = json!({"spec": {"restore": {"claim": null, "store": {
-        "endpoint": "http://e", "bucket": "dumps", "credentialsSecret": {"name": "s3"}, "path": "prod/globex/acme-pg",
-    }}}});
-    let own_path = json!({"spec": {"restore": {"claim": null, "store": {
-        "endpoint": "http://e", "bucket": "dumps", "credentialsSecret": {"name": "s3"}, "path": "prod/ns/acme-pg",
-    }}}});
-    let own_secret = format!("{running} permit Secret s3 to then-pg-uid");
+    let path = |path: &str| {
+        let store =
+            json!({"endpoint": "http://e", "bucket": "dumps", "credentialsSecret": {"name": "s3"}, "path": path});
+        json!({"spec": {"restore": {"claim": null, "store": store}}})
+    };
+    let own_secret = format!("{RUNNING} permit Secret s3 to then-pg-uid");
     let stranger = json!({"metadata": {"annotations": {"apps.bnerd-operator.local/clientapp-uid": "9"}}});
-    let failed = "Failed RestoreUnsuccessful";
-    for (what, status, copy, expected, words) in [
-        ("no Secret", &created, without(None), &*format!("{running} administrator of acme to then"), "creates"),
-        (
-            "no administrator to copy",
-            &created,
-            Copy { has_first_administrator: false, ..without(None) },
-            running,
-            "Secret acme-admin-secret with the administrator of acme does not exist",
-        ),
-        (
-            "no dumps any more",
-            &created,
-            Copy { has_dumps: false, ..with_pg(json!({})) },
-            running,
-            "PersistentVolumeClaim acme-pg-backup does not exist",
-        ),
-        ("another's Secret", &created, without(Some(Some("9".to_owned()))), failed, "then-admin-secret exists already"),
-        ("a user's Secret", &created, without(Some(None)), failed, "then-admin-secret exists already"),
-        ("its Secret", &created, with_app(then(json!({}))), &format!("{running} resume then"), "creates"),
-        (
-            "suspended by a user",
-            &created,
-            with_app(resumed(json!({"spec": {"suspend": true}}))),
-            running,
-            "ClientApp then",
-        ),
-        ("its database", &created, with_pg(json!({})), &permit, "lets Postgresql then-pg read the dumps"),
-        ("permitted", &created, Copy { is_permitted: true, ..with_pg(json!({})) }, running, "ClientApp then"),
-        (
-            "the label is another's",
-            &created,
-            Copy { label_needed_by: Some("third-pg".to_owned()), ..with_pg(json!({})) },
-            running,
-            "is labelled for Postgresql third-pg",
-        ),
-        ("another app's dump", &created, with_pg(other_dump), running, "ClientApp then"),
-        ("another namespace's dump", &created, with_pg(other_path), running, "ClientApp then"),
-        ("its dump in the bucket", &created, with_pg(own_path), &own_secret, "lets"),
-        ("another's database", &created, with_pg(stranger), running, "ClientApp then"),
-        (
-            "a dump that is damaged",
-            &created,
-            Copy { is_permitted: true, ..with_pg(json!({"status": {"conditions": failed_pg}})) },
-            failed,
-            "the dump is damaged. Delete ClientApp then",
-        ),
-        ("it is gone", &created, Copy::default(), failed, "ClientApp then was deleted meanwhile"),
-        (
-            "it is another",
-            &ClientAppRestoreStatus { into_uid: Some("earlier".to_owned()), ..begun.clone() },
-            with_app(then(json!({}))),
-            failed,
-            "was deleted meanwhile",
-        ),
+    let suspended = with_app(resumed(json!({"spec": {"suspend": true}})));
+    let no_first = Copy { has_first_administrator: false, ..without(None) };
+    let no_administrator = "Secret acme-admin-secret with the administrator of acme does not exist";
+    let no_dumps = Copy { has_dumps: false, ..with_pg(json!({})) };
+    let permitted = |more: Value| Copy { is_permitted: true, ..with_pg(more) };
+    let damaged = permitted(json!({"status": {"conditions": failed_to_restore()}}));
+    let needed = Copy { label_needed_by: Some("third-pg".to_owned()), ..with_pg(json!({})) };
+    for (what, copy, expected, words) in [
+        ("no Secret", without(None), &*format!("{RUNNING} administrator of acme to then"), "creates"),
+        ("no administrator to copy", no_first, RUNNING, no_administrator),
+        ("no dumps any more", no_dumps, RUNNING, "PersistentVolumeClaim acme-pg-backup does not exist"),
+        ("another's Secret", without(Some(Some("9".to_owned()))), FAILED, "then-admin-secret exists already"),
+        ("a user's Secret", without(Some(None)), FAILED, "then-admin-secret exists already"),
+        ("its Secret", with_app(then(json!({}))), &format!("{RUNNING} resume then"), "creates"),
+        ("suspended by a user", suspended, RUNNING, "ClientApp then"),
+        ("its database", with_pg(json!({})), &permit, "lets Postgresql then-pg read the dumps"),
+        ("permitted", permitted(json!({})), RUNNING, "ClientApp then"),
+        ("the label is another's", needed, RUNNING, "is labelled for Postgresql third-pg"),
+        ("another app's dump", with_pg(other_dump), RUNNING, "ClientApp then"),
+        ("another namespace's dump", with_pg(path("prod/globex/acme-pg")), RUNNING, "ClientApp then"),
+        ("its dump in the bucket", with_pg(path("prod/ns/acme-pg")), &own_secret, "lets"),
+        ("another's database", with_pg(stranger), RUNNING, "ClientApp then"),
+        ("a dump that is damaged", damaged, FAILED, "the dump is damaged. Delete ClientApp then"),
+        ("it is gone", Copy::default(), FAILED, "ClientApp then was deleted meanwhile"),
     ] {
-        expect(what, &last(&spec, status, &seen_with(copy)), expected, words);
+        expect(what, &last(&spec, &created, &seen_with(copy)), expected, words);
     }
+    let earlier = ClientAppRestoreStatus { into_uid: Some("earlier".to_owned()), ..created.clone() };
+    let another = seen_with(with_app(then(json!({}))));
+    expect("it is another", &last(&spec, &earlier, &another), FAILED, "was deleted meanwhile");
 
     // What a user has changed meanwhile is not called restored.
     let empty = json!({"status": {"volume": {"name": "data-then-pg-0", "uid": "v", "initialized": true}}});
@@ -238,7 +175,7 @@ fn each_step_is_taken_once_and_only_for_what_it_has_made() {
         ("its database is empty", Copy { database: then_pg(empty), ..with_app(is_ready()) }),
         ("its own administrator", own),
     ] {
-        expect(what, &last(&spec, &created, &seen_with(copy)), failed, "ClientApp then was changed meanwhile");
+        expect(what, &last(&spec, &created, &seen_with(copy)), FAILED, "ClientApp then was changed meanwhile");
     }
 
     // Then its files follow, or it is complete.
@@ -249,7 +186,7 @@ fn each_step_is_taken_once_and_only_for_what_it_has_made() {
     assert!(done.status.database.as_ref().unwrap().completed_at.is_some(), "{done:?}");
     let other = Subject::App(Box::new(resumed(json!({}))));
     let complete = last(&spec, &done.status, &Observed { subject: other, ..Observed::default() });
-    expect("complete", &complete, "Completed RestoreCompleted", "set dbhost to then-pg");
+    expect("complete", &complete, COMPLETED, "set dbhost to then-pg");
     assert!(complete.ready.message.contains("copy the files of acme"), "{}", complete.ready.message);
 }
 
@@ -268,11 +205,11 @@ fn its_files_are_those_of_the_first() {
         |files: Files| Observed { subject: Subject::App(Box::new(other.clone())), files, ..Observed::default() };
     let made = last(&spec, &recorded, &observed(known()));
     expect("its volumes", &made, "Running RestoreRunning job then-files-r5f0c2c0e8a", "replaces the files");
-    let Some(Step::CreateJob(job)) = made.step else { panic!("{made:?}") };
-    assert!(json!(job).to_string().contains(r#""value":"ns/acme.files""#), "{job:?}");
-    let complete = last(&spec, &made.status, &observed(Files { job: job_of(Some(true)), ..known() }));
+    let Some(Step::CreateJob(created)) = made.step else { panic!("{made:?}") };
+    assert!(json!(created).to_string().contains(r#""value":"ns/acme.files""#), "{created:?}");
+    let complete = last(&spec, &made.status, &observed(Files { job: job(Some(true), ""), ..known() }));
     let words = format!("the files of archive {ARCHIVE}, the administrator of acme, and no pods");
-    expect("complete", &complete, "Completed RestoreCompleted", &words);
+    expect("complete", &complete, COMPLETED, &words);
 }
 
 fn failed_to_restore() -> Value {
@@ -280,10 +217,6 @@ fn failed_to_restore() -> Value {
         "type": "Ready", "status": "False", "reason": "RestoreFailed", "message": "the dump is damaged",
         "lastTransitionTime": "2026-01-31T04:00:00Z",
     }])
-}
-
-fn job_of(succeeded: Option<bool>) -> Option<ArchiveJob> {
-    job(succeeded, "")
 }
 
 #[test]
