@@ -255,7 +255,7 @@ fn database(
 ) -> Progress<DatabaseBackup> {
     let began = recorded.database.as_ref();
     match &observed.database {
-        Database::Standalone(Some(found)) => dump(uid, found, now),
+        Database::Standalone(Some(found)) => dump(uid, found, observed.last_dump_of.as_deref(), now),
         Database::Percona { cluster: Some(cluster), backup } => {
             let name = format!("{}-{}", cluster.name_any(), short(uid));
             let kind = PerconaPGBackup::kind(&()).into_owned();
@@ -286,7 +286,7 @@ fn database(
     }
 }
 
-fn dump(uid: &str, found: &Postgresql, now: Timestamp) -> Progress<DatabaseBackup> {
+fn dump(uid: &str, found: &Postgresql, last_dump_of: Option<&str>, now: Timestamp) -> Progress<DatabaseBackup> {
     let (name, request) = (found.name_any(), uid.to_owned());
     let made = || DatabaseBackup {
         kind: Postgresql::kind(&()).into_owned(),
@@ -317,10 +317,13 @@ fn dump(uid: &str, found: &Postgresql, now: Timestamp) -> Progress<DatabaseBacku
             // Another request may be recorded that has not been seen yet: it comes first.
             let is_other =
                 asked.is_some_and(|asked| *asked != request) && last.is_none_or(|last| asked != Some(&last.request));
-            match asked == Some(&request) {
-                true => Progress::Runs(made(), None, asked_for()),
-                false if is_other => Progress::Waits(format!("another dump of Postgresql {name} is requested")),
-                false => {
+            match (asked == Some(&request), last_dump_of) {
+                (true, _) => Progress::Runs(made(), None, asked_for()),
+                (false, _) if is_other => Progress::Waits(format!("another dump of Postgresql {name} is requested")),
+                (false, Some(other)) => Progress::Waits(format!(
+                    "ClientAppBackup {other} has not recorded its dump of Postgresql {name} yet"
+                )),
+                (false, None) => {
                     let (uid, request) = (found.uid(), request.clone());
                     let step = Step::RequestDump { postgresql: name.clone(), uid, request };
                     Progress::Runs(made(), Some(step), asked_for())

@@ -58,7 +58,8 @@ pub(super) async fn observe(
     };
     if spec.of.kind == BackupSubjectKind::Postgresql {
         let database = standalone(client, namespace, name).await?;
-        return Ok(Observed { subject: Subject::Postgresql, database, files: Files::default(), restore });
+        let last_dump_of = last_dump_of(ctx, object, &database);
+        return Ok(Observed { subject: Subject::Postgresql, database, last_dump_of, restore, ..Observed::default() });
     }
     let Some(app) = app(&ctx.shared, client, namespace, name).await? else { return Ok(Observed::default()) };
     let key = Key::new(namespace, name);
@@ -93,7 +94,22 @@ pub(super) async fn observe(
         }
         None => Files::default(),
     };
-    Ok(Observed { subject: Subject::App(Box::new(app)), database, files, restore })
+    let last_dump_of = last_dump_of(ctx, object, &database);
+    Ok(Observed { subject: Subject::App(Box::new(app)), database, last_dump_of, files, restore })
+}
+
+/// Returns the other ClientAppBackup of which a Postgresql has made its last dump, unless that has recorded it or has ended. A status has
+/// room for one dump: if the next were asked for now, it would ask for its own again.
+fn last_dump_of(ctx: &RunContext<Backups>, object: &ClientAppBackup, database: &Database) -> Option<String> {
+    let Database::Standalone(Some(found)) = database else { return None };
+    let request = &found.status.as_ref()?.dump.as_ref()?.request;
+    let others = ctx.unfinished(|other| {
+        let dump = other.status().and_then(|status| status.database);
+        let is_recorded = dump.is_some_and(|dump| dump.completed_at.is_some());
+        let uid = other.metadata.uid.as_ref();
+        uid == Some(request) && uid != object.metadata.uid.as_ref() && !is_recorded
+    });
+    others.first().map(|other| other.name_any())
 }
 
 /// Returns what archives or restores the files of an app, whose Job is recorded by this name.

@@ -303,6 +303,16 @@ impl<K: RunOnce> Reconciler for RunContext<K> {
     }
 }
 
+impl<K: RunOnce> RunContext<K> {
+    /// Returns those that are neither over nor being deleted, and that the caller looks for.
+    pub(crate) fn unfinished(&self, is_it: impl Fn(&Guard<K::Object>) -> bool) -> Vec<Arc<Guard<K::Object>>> {
+        let is_unfinished = |other: &Guard<K::Object>| {
+            is_it(other) && !is_over::<K>(other) && other.metadata.deletion_timestamp.is_none()
+        };
+        self.objects.store.state_filter(is_unfinished)
+    }
+}
+
 /// Returns when a run that is not over is looked at again.
 fn next_look(run: &ObjectMeta) -> Action {
     Action::requeue(look_in(LOOKS, run.creation_timestamp.as_ref().map(|at| at.0), clock::now()))
@@ -431,11 +441,9 @@ fn comes_later<K: RunOnce>(ctx: &RunContext<K>, object: &Guard<K::Object>) -> bo
     let comes_first = |other: &Guard<K::Object>| {
         other.metadata.namespace == object.metadata.namespace
             && subject::<K>(other).as_ref() == Some(&of)
-            && !is_over::<K>(other)
-            && other.metadata.deletion_timestamp.is_none()
             && waits(other)
     };
-    !ctx.objects.store.state_filter(comes_first).is_empty()
+    !ctx.unfinished(comes_first).is_empty()
 }
 
 /// Returns when one that was created then is looked at again.

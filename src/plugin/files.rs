@@ -97,6 +97,6 @@ mod tests {
         not archived: the archive 10m ago failed: error: why
         ");
         insta::assert_snapshot!(line(Value::Null), @"not archived: there is no archive of the app's files yet: `kubectl clientapp backup acme -n shop` makes one");
-        assert_eq!(last(&app(json!({"persistence": null}), json!({})), &flags("shop"), now), "");
+        assert_eq!(last(&app(json!({"persistence": {"backup": null}}), json!({})), &flags("shop"), now), "");
     }
 }

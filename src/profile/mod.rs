@@ -234,7 +234,9 @@ async fn reconcile(ctx: &ProfileContext, profile: &Reconciling<'_>) -> Result<Ac
     let status = status::status(recorded, generation, (current, target, apps.len()), &decision, now);
     ctx.take_back(profile, &target_revision.name, &decision.permitted);
     // On record before anything follows it: new ClientApps begin with the current revision.
-    ctx.report(profile, &status).await?;
+    if !ctx.report(profile, &status).await? {
+        return Ok(Action::requeue(RECHECK_GONE));
+    }
     ctx.let_go(
         profile,
         &apps,
@@ -268,13 +270,14 @@ fn failed(profile: &Reconciling<'_>, ready: Verdict) -> ProfileStatus {
 }
 
 impl ProfileContext {
-    async fn report(&self, profile: &Reconciling<'_>, status: &ProfileStatus) -> Result<Action, ReconcileFailure> {
-        if !self.statuses.record(&self.parts.client, profile, status).await? {
-            return Ok(Action::requeue(RECHECK_GONE));
+    /// Writes the status, and publishes an event about a change of Ready. `false`: the Profile is gone.
+    async fn report(&self, profile: &Reconciling<'_>, status: &ProfileStatus) -> Result<bool, ReconcileFailure> {
+        let exists = self.statuses.record(&self.parts.client, profile, status).await?;
+        if exists {
+            let note = ready_transition("RollOut", &profile.recorded_status.conditions, &status.conditions);
+            publish_by(&self.parts.recorder, &profile.reference(), note.as_slice()).await;
         }
-        let note = ready_transition("RollOut", &profile.recorded_status.conditions, &status.conditions);
-        publish_by(&self.parts.recorder, &profile.reference(), note.as_slice()).await;
-        Ok(Action::await_change())
+        Ok(exists)
     }
 
     /// Judges the apps with a revision by what they have answered, and lets those be asked that are due. Returns when the next one is.
@@ -332,7 +335,9 @@ impl ProfileContext {
     async fn refuse(&self, profile: &Reconciling<'_>, problem: String) -> Result<Action, ReconcileFailure> {
         self.checks.forget(profile.uid());
         self.take_back(profile, "", &BTreeSet::new());
-        self.report(profile, &failed(profile, Verdict::no(Reason::ProfileInvalid, problem))).await
+        let refused = failed(profile, Verdict::no(Reason::ProfileInvalid, problem));
+        let exists = self.report(profile, &refused).await?;
+        Ok(if exists { Action::await_change() } else { Action::requeue(RECHECK_GONE) })
     }
 
     /// Takes back all turns but those of these ClientApps for this revision. Those that are new begin with the current revision.

@@ -119,7 +119,7 @@ fn short_of(outcome: &Outcome) -> String {
 
 /// Returns what exists of an app with its database and files.
 fn observed(app: ClientApp, database: Database, files: Files) -> Observed {
-    Observed { subject: Subject::App(Box::new(app)), database, files, restore: None }
+    Observed { subject: Subject::App(Box::new(app)), database, files, ..Observed::default() }
 }
 
 /// Decides for a backup of the app with this spec beyond its subject.
@@ -155,6 +155,14 @@ fn a_postgresql_is_dumped() {
     ] {
         let observed = observed(app(standalone()), database, Files::default());
         expect(what, &decided(json!({}), &json!({}), &observed), expected, words);
+    }
+    let next = |state: &str| {
+        let last_dump_of = Some("other".to_owned());
+        let observed = observed(app(standalone()), dump("x", state), Files::default());
+        decided(json!({}), &json!({}), &Observed { last_dump_of, ..observed })
+    };
+    for state in ["Succeeded", "Failed"] {
+        expect(state, &next(state), "Pending", "ClientAppBackup other has not recorded its dump of Postgresql acme-pg");
     }
 }
 
@@ -196,7 +204,13 @@ fn files_follow_the_database() {
         ("both", &job_made, observed(both(), idle(), files(job(Some(true)))), "Completed", complete),
         ("only they", &json!({}), observed(only_files(), Database::None, files(None)), FILES_JOB, ""),
         ("no volumes", &json!({}), observed(only_files(), Database::None, none), "Pending", "FilesBackedUp"),
-        ("no image", &json!({}), observed(only_files(), Database::None, no_image), "Pending", "know its own image"),
+        (
+            "no image",
+            &json!({}),
+            observed(only_files(), Database::None, no_image),
+            "Pending",
+            "does not know its own image",
+        ),
         ("nothing", &json!({}), observed(neither, Database::None, Files::default()), "Failed", "has nothing"),
     ] {
         expect(what, &decided(json!({}), recorded, &observed), expected, words);
@@ -296,9 +310,10 @@ fn files_wait_for_the_password_of_their_repository() {
     {
         let password = json!({"passwordSecret": {"name": "restic"}, "generatePassword": is_generated});
         let mut app = app(merged(with_files(), json!({"persistence": {"backup": {"store": password}}})));
+        let what = format!("generated: {is_generated}, status: {status}");
         app.status = of(status);
         let observed = observed(app, Database::None, known());
-        expect("password", &decided(json!({"parts": ["Files"]}), &json!({}), &observed), expected, "");
+        expect(&what, &decided(json!({"parts": ["Files"]}), &json!({}), &observed), expected, "");
     }
 }
 
