@@ -1,17 +1,21 @@
 //! The helm runs of all apps: chart fetches, the queue, the slots, the processes. An **effect**.
 //!
 //! A reconcile starts a run and never waits for it: like a Pod, a run has a state that the next reconcile observes, and each change
-//! of it triggers that reconcile. A free slot is offered to the app that asked first, of the namespace that helm ran for longest ago;
-//! its next reconcile decides again, and takes the slot or leaves it to the next app.
+//! of it triggers that reconcile. A free slot is offered to the app that has waited longest; its next reconcile decides again, and
+//! takes the slot or leaves it to the next app.
+//!
+//! For how long an app has waited is on record in the cluster: since it has to change, was deleted, or helm last ran for it. So an
+//! operator that is killed again and again does not begin with the same apps each time, except that a slot that is free then goes to
+//! the app that asks first. An app that has run since waits from then, so no user gets ahead by changing an app often.
 
 use std::{
-    collections::{HashMap, HashSet, VecDeque},
+    collections::{BTreeSet, HashMap, HashSet},
     panic::AssertUnwindSafe,
     sync::Arc,
 };
 
 use futures::FutureExt as _;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 use semver::Version;
 use tokio::task::AbortHandle;
@@ -21,6 +25,7 @@ use super::error::Refusal;
 use crate::{
     crd::Attempt,
     helm::gateway::record::Recorded,
+    leadership::since_boot,
     platform::{account::AccountName, key::Key},
 };
 
@@ -125,12 +130,13 @@ struct Slots {
     free: usize,
     /// How many the apps of one namespace may have; the others wait, and are overtaken by those of other namespaces.
     per_namespace: usize,
-    /// The apps that wait, in the order in which they have asked.
-    queue: VecDeque<Key>,
-    /// How many slots were taken until now.
-    count: u64,
-    /// Which of them an app of a namespace took last: a user who deletes and creates apps does not change this.
-    served: HashMap<String, u64>,
+    /// The apps that wait, by since when: a time since boot, since the clock may be set. It is negative for an app that has waited
+    /// for longer.
+    queue: BTreeSet<(SignedDuration, Key)>,
+    /// When an app got its last slot, in the same measure.
+    ran: HashMap<Key, SignedDuration>,
+    /// When an app of a namespace got the last slot: a user who deletes and creates apps does not change this.
+    served: HashMap<String, SignedDuration>,
     offers: HashSet<Key>,
     taken: Vec<Key>,
 }
@@ -143,23 +149,39 @@ impl Slots {
 
     /// Returns true if the queue lets this app run.
     fn may_run(&self, key: &Key) -> bool {
-        let is_first = || !self.queue.iter().any(|queued| self.has_room(&queued.namespace));
+        let is_first = || !self.queue.iter().any(|(_, queued)| self.has_room(&queued.namespace));
         self.offers.contains(key) || self.free > 0 && self.has_room(&key.namespace) && is_first()
     }
 
-    /// Offers a slot that was given back, or that an app was offered and did not take, to the next app in the queue, and returns that.
-    fn pass_on(&mut self) -> Option<Key> {
-        // The namespace that helm ran for longest ago comes first, so that one with many apps holds up no other.
-        let queued = self.queue.iter().filter(|queued| self.has_room(&queued.namespace));
-        let next = queued.min_by_key(|queued| self.served.get(&queued.namespace)).cloned();
-        match &next {
-            Some(next) => {
-                self.queue.retain(|queued| queued != next);
-                self.offers.insert(next.clone());
-            }
-            None => self.free += 1,
+    /// A slot is given back, or an offer was not taken: the next app in the queue that is offered it.
+    fn passed_on(&mut self) -> Option<Key> {
+        // The namespace that helm ran for longest ago comes first, so that one with many apps holds up no other; in it, the app that has
+        // waited longest.
+        let queued = self.queue.iter().filter(|(_, queued)| self.has_room(&queued.namespace));
+        let next = queued.min_by_key(|(_, queued)| self.served.get(&queued.namespace)).cloned();
+        let Some(next) = next else {
+            self.free += 1;
+            return None;
+        };
+        self.queue.remove(&next);
+        self.offers.insert(next.1.clone());
+        Some(next.1)
+    }
+
+    fn is_queued(&self, key: &Key) -> bool {
+        self.queue.iter().any(|(_, queued)| queued == key)
+    }
+
+    fn wait(&mut self, key: &Key, since: SignedDuration) {
+        if !self.is_queued(key) {
+            let since = self.ran.get(key).map_or(since, |ran| since.max(*ran));
+            self.queue.insert((since, key.clone()));
         }
-        next
+    }
+
+    fn forget(&mut self, key: &Key) {
+        self.queue.retain(|(_, queued)| queued != key);
+        self.ran.remove(key);
     }
 }
 
@@ -235,22 +257,21 @@ impl HelmRuns {
         }
     }
 
-    /// Returns a slot that is free or offered to this app; without one the app joins the queue.
-    pub(crate) fn slot(self: &Arc<Self>, work: Work, key: &Key) -> Option<Slot> {
+    /// Returns a slot that is free or offered to this app; without one the app joins the queue, as one that has `waited` so long.
+    pub(crate) fn slot(self: &Arc<Self>, work: Work, key: &Key, waited: SignedDuration) -> Option<Slot> {
+        let now = SignedDuration::try_from(since_boot()).unwrap_or(SignedDuration::MAX);
         let mut state = self.state.lock();
         let slots = state.slots(work);
         if !slots.may_run(key) {
-            if !slots.queue.contains(key) {
-                slots.queue.push_back(key.clone());
-            }
+            slots.wait(key, now - waited.max(SignedDuration::ZERO));
             return None;
         }
         if !slots.offers.remove(key) {
             slots.free -= 1;
         }
         slots.taken.push(key.clone());
-        slots.count += 1;
-        slots.served.insert(key.namespace.clone(), slots.count);
+        slots.ran.insert(key.clone(), now);
+        slots.served.insert(key.namespace.clone(), now);
         Some(Slot { runs: self.clone(), work, key: key.clone() })
     }
 
@@ -278,7 +299,7 @@ impl HelmRuns {
         let run = runs.get(key).map(|entry| &entry.run);
         matches!(run, Some(HelmRun::Uninstalling | HelmRun::Uninstalled(Err(_))))
             || changes.offers.contains(key)
-            || changes.queue.contains(key)
+            || changes.is_queued(key)
     }
 
     /// Starts a run. It replaces an earlier run of the app, which is cancelled. `work` gets the token that cancels it, and
@@ -355,7 +376,7 @@ impl HelmRuns {
             None => _ = state.runs.remove(key),
         }
         for work in Work::ALL {
-            state.slots(work).queue.retain(|queued| queued != key);
+            state.slots(work).forget(key);
         }
         drop(state);
         drop(self.offer(key));
@@ -365,7 +386,7 @@ impl HelmRuns {
     fn pass_on(&self, work: Work, gives_back: impl FnOnce(&mut Slots) -> bool) {
         let mut state = self.state.lock();
         let slots = state.slots(work);
-        let next = if gives_back(slots) { slots.pass_on() } else { None };
+        let next = if gives_back(slots) { slots.passed_on() } else { None };
         drop(state);
         if let Some(next) = next {
             (self.changed)(&next);
@@ -389,6 +410,8 @@ mod tests {
         (HelmRuns::new(slots, TaskTracker::new(), CancellationToken::new(), changed), receiver)
     }
 
+    const NOT_YET: SignedDuration = SignedDuration::ZERO;
+
     fn sender(receiver: &mpsc::Receiver<Key>) -> Vec<String> {
         receiver.try_iter().map(|key| key.name).collect()
     }
@@ -396,21 +419,24 @@ mod tests {
     #[test]
     fn slots_are_offered_in_order_and_never_lost() {
         let (runs, receiver) = runs(1);
-        let first = runs.slot(Work::Change, &key("a")).unwrap();
+        let first = runs.slot(Work::Change, &key("a"), NOT_YET).unwrap();
         for name in ["b", "c", "b", "d"] {
-            assert!(runs.slot(Work::Change, &key(name)).is_none());
+            assert!(runs.slot(Work::Change, &key(name), NOT_YET).is_none());
         }
         drop(first);
         assert_eq!(sender(&receiver), ["b"]);
         // While it is offered, it is neither free nor another app's.
-        assert!(runs.slot(Work::Change, &key("e")).is_none() && runs.slot(Work::Change, &key("c")).is_none());
+        assert!(
+            runs.slot(Work::Change, &key("e"), NOT_YET).is_none()
+                && runs.slot(Work::Change, &key("c"), NOT_YET).is_none()
+        );
         assert!(runs.may_run(Work::Change, &key("b")) && !runs.may_run(Work::Change, &key("c")));
-        let second = runs.slot(Work::Change, &key("b")).unwrap();
+        let second = runs.slot(Work::Change, &key("b"), NOT_YET).unwrap();
         runs.forget(&key("c"));
         drop(second);
         assert_eq!(sender(&receiver), ["d"]);
         assert!(runs.offer(&key("e")).is_none());
-        let (offer, taken) = (runs.offer(&key("d")), runs.slot(Work::Change, &key("d")));
+        let (offer, taken) = (runs.offer(&key("d")), runs.slot(Work::Change, &key("d"), NOT_YET));
         drop(offer);
         assert!(taken.is_some() && sender(&receiver).is_empty(), "a slot that was taken is not offered again");
         drop(taken);
@@ -418,24 +444,33 @@ mod tests {
         drop(runs.offer(&key("e")));
         assert!(sender(&receiver).is_empty(), "the queue is empty");
         runs.forget(&key("e"));
-        assert!(runs.slot(Work::Change, &key("d")).is_some());
-        assert!(runs.slot(Work::Change, &key("d")).is_some(), "the slot before was dropped");
+        assert!(runs.slot(Work::Change, &key("d"), NOT_YET).is_some());
+        assert!(runs.slot(Work::Change, &key("d"), NOT_YET).is_some(), "the slot before was dropped");
     }
 
     #[test]
-    fn an_app_that_has_run_waits_behind_the_others() {
+    fn queue_is_ordered_by_waiting_time() {
         let (runs, receiver) = runs(1);
-        let mut taken = runs.slot(Work::Change, &key("a")).unwrap();
-        let wait = |name: &&str| assert!(runs.slot(Work::Change, &key(name)).is_none());
-        ["b", "c", "b", "a", "d"].iter().for_each(wait);
+        let hours = SignedDuration::from_hours;
+        let first = runs.slot(Work::Change, &key("a"), hours(3)).unwrap();
+        for (name, waited) in [("b", 1), ("c", 5), ("b", 9), ("a", 9), ("d", 3)] {
+            assert!(runs.slot(Work::Change, &key(name), hours(waited)).is_none());
+        }
+        let mut taken = first;
         assert!(["a", "b"].iter().all(|name| runs.is_under_way(&key(name))));
-        for name in ["b", "c", "a", "d"] {
+        for name in ["c", "d", "b", "a"] {
             drop(taken);
             assert_eq!(sender(&receiver), [name]);
-            taken = runs.slot(Work::Change, &key(name)).unwrap();
+            taken = runs.slot(Work::Change, &key(name), NOT_YET).unwrap();
         }
-        ["b", "a"].iter().for_each(wait);
+        // Its successor has not run.
+        runs.forget(&key("b"));
+        for (name, waited) in [("a", 9), ("b", 1), ("e", 2)] {
+            assert!(runs.slot(Work::Change, &key(name), hours(waited)).is_none());
+        }
         drop(taken);
+        assert_eq!(sender(&receiver), ["e"]);
+        drop(runs.offer(&key("e")));
         assert_eq!(sender(&receiver), ["b"]);
         drop(runs.offer(&key("b")));
         assert_eq!(sender(&receiver), ["a"]);
@@ -446,16 +481,18 @@ mod tests {
     fn a_namespace_with_many_apps_holds_up_no_other() {
         let (runs, receiver) = runs(1);
         let of = |namespace: &str, name: &str| Key::new(namespace, name);
-        let wait = |key: Key| assert!(runs.slot(Work::Change, &key).is_none());
-        let mut taken = runs.slot(Work::Change, &of("many", "a")).unwrap();
-        wait(of("many", "b"));
-        wait(of("many", "c"));
-        wait(of("one", "d"));
-        wait(of("two", "e"));
+        let wait = |key: Key, hours: i64| {
+            assert!(runs.slot(Work::Change, &key, SignedDuration::from_hours(hours)).is_none());
+        };
+        let mut taken = runs.slot(Work::Change, &of("many", "a"), NOT_YET).unwrap();
+        wait(of("many", "b"), 9);
+        wait(of("many", "c"), 8);
+        wait(of("one", "d"), 1);
+        wait(of("two", "e"), 0);
         for (namespace, name) in [("one", "d"), ("two", "e"), ("many", "b"), ("many", "c")] {
             drop(taken);
             assert_eq!(sender(&receiver), [name]);
-            taken = runs.slot(Work::Change, &of(namespace, name)).unwrap();
+            taken = runs.slot(Work::Change, &of(namespace, name), NOT_YET).unwrap();
             // Not even with apps that are created again.
             runs.forget(&of("many", "a"));
         }
@@ -465,21 +502,22 @@ mod tests {
     fn test_slots_are_limited_per_namespace() {
         let (runs, receiver) = runs(2);
         let of = |namespace: &str, name: &str| Key::new(namespace, name);
-        let hang = runs.slot(Work::Test, &of("mine", "a")).unwrap();
+        let hang = runs.slot(Work::Test, &of("mine", "a"), NOT_YET).unwrap();
         for name in ["b", "c"] {
-            assert!(runs.slot(Work::Test, &of("mine", name)).is_none(), "one test of a namespace at a time");
+            assert!(runs.slot(Work::Test, &of("mine", name), NOT_YET).is_none(), "one test of a namespace at a time");
         }
         assert!(runs.may_run(Work::Test, &of("other", "a")), "the queue has only apps that may not run");
-        let other = runs.slot(Work::Test, &of("other", "a")).unwrap();
-        assert!(runs.slot(Work::Test, &of("third", "a")).is_none(), "all slots are taken");
-        let changes = [runs.slot(Work::Change, &of("mine", "a")), runs.slot(Work::Change, &of("mine", "b"))];
+        let other = runs.slot(Work::Test, &of("other", "a"), NOT_YET).unwrap();
+        assert!(runs.slot(Work::Test, &of("third", "a"), NOT_YET).is_none(), "all slots are taken");
+        let changes =
+            [runs.slot(Work::Change, &of("mine", "a"), NOT_YET), runs.slot(Work::Change, &of("mine", "b"), NOT_YET)];
         assert!(changes.iter().all(Option::is_some), "changes have slots of their own");
         drop(other);
         assert_eq!(sender(&receiver), ["a"]);
         assert!(runs.may_run(Work::Test, &of("third", "a")) && !runs.may_run(Work::Test, &of("mine", "b")));
         drop(hang);
         assert_eq!(sender(&receiver), ["b"]);
-        assert!(runs.slot(Work::Test, &of("third", "a")).is_some(), "and it is given back at once");
+        assert!(runs.slot(Work::Test, &of("third", "a"), NOT_YET).is_some(), "and it is given back at once");
         drop(runs.offer(&of("mine", "b")));
         assert_eq!(sender(&receiver), ["c"]);
     }

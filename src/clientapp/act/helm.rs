@@ -108,7 +108,8 @@ pub(crate) async fn upgrade(
     let (Some(attempt), Some(target)) = (status.last_attempt.clone(), observed.prerequisites.chart.clone()) else {
         return Ok(());
     };
-    let Some(slot) = ctx.helm_runs.slot(Work::Change, app.key) else { return Ok(()) };
+    let waited = attempt::queued_for(observed, clock::now());
+    let Some(slot) = ctx.helm_runs.slot(Work::Change, app.key, waited) else { return Ok(()) };
     keep_volumes(ctx, app.key, observed).await?;
     take_over::from_others(ctx, desired, observed).await?;
     if !ctx.lead.is_held() {
@@ -189,7 +190,8 @@ pub(crate) fn test(ctx: &Ctx, app: &App<'_>, desired: &Desired, observed: &Obser
     let (Some(timeout), Some(release)) = (desired.upgrade.test, observed.release.clone()) else { return };
     // An app with another name has no release.
     let (Ok(name), Ok(namespace)) = (app.key.name.parse(), app.key.namespace.parse()) else { return };
-    let Some(slot) = ctx.helm_runs.slot(Work::Test, app.key) else { return };
+    let waited = helm_tests::queued_for(observed, clock::now());
+    let Some(slot) = ctx.helm_runs.slot(Work::Test, app.key, waited) else { return };
     let (account, hidden) = (desired.account.clone(), desired.values.redactor.clone());
     let request =
         helm::TestRequest { release: name, namespace, account, timeout: timeout.unsigned_abs(), redactor: hidden };

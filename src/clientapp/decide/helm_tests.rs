@@ -1,6 +1,6 @@
 //! `spec.test`: each revision is tested with `helm test` once its workloads are ready, and Ready waits for that. **Pure.**
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use super::plan::{LATEST_RETRY, Step};
 use crate::{
@@ -62,7 +62,14 @@ pub(crate) fn follows(
     Some((Some(Step::Test), Hold::new(Reason::Testing, message)))
 }
 
-/// Returns the condition; `None`: nothing is tested.
+/// For how long an app has waited for its tests: since the revision exists, or its tests are due again.
+pub(crate) fn queued_for(observed: &Observed, now: Timestamp) -> SignedDuration {
+    let due = observed.tested().and_then(|tested| tested.retry_at.as_ref().or(tested.ended_at.as_ref())).map(|at| at.0);
+    let written = observed.release.as_ref().and_then(|release| release.created_at);
+    now.duration_since(due.max(written).unwrap_or(now))
+}
+
+/// The condition; `None`: nothing is tested.
 pub(crate) fn verdict(desired: &Desired, observed: &Observed, hold: Option<&Hold>) -> Option<Verdict> {
     // A rollback target has already passed its tests.
     desired.upgrade.test.filter(|_| desired.rolled_back().is_none())?;
@@ -82,3 +89,6 @@ pub(crate) fn verdict(desired: &Desired, observed: &Observed, hold: Option<&Hold
 fn sentence(tested: &Tested) -> String {
     format!("revision {}: {}", tested.revision, tested.message)
 }
+
+#[cfg(test)]
+mod tests;

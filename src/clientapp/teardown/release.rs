@@ -224,7 +224,8 @@ async fn run(ctx: &Ctx, teardown: &TeardownContext<'_>) -> Result<Hold, Error> {
         namespace: key.namespace.parse().map_err(parsed)?,
         account: teardown.account.clone(),
     };
-    let Some(slot) = ctx.helm_runs.slot(Work::Change, key) else {
+    let waited = teardown.since_deletion(clock::now());
+    let Some(slot) = ctx.helm_runs.slot(Work::Change, key, waited) else {
         let message = format!(
             "release {} is to be uninstalled and waits for its turn; helm runs for at most {} apps at a time",
             key.name, ctx.config.max_concurrent
