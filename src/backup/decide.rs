@@ -26,6 +26,9 @@ use crate::{
 /// Limits how long the pod of a dump may show later than its Job, which ends after it. Without its report, the dump is not known by name.
 const REPORT: SignedDuration = SignedDuration::from_secs(5);
 
+/// Limits how long a dump that has ended is kept for the ClientAppBackup that has asked for it: that looks each half minute at least.
+const UNREAD: SignedDuration = SignedDuration::from_mins(2);
+
 /// Says why a backup fails whose dump would have to be deleted with it.
 const NOT_RECLAIMED: &str = "a dump stays as long as postgres.backup keeps it: set spec.reclaim to Retain, or spec.parts to [Files], in another ClientAppBackup";
 
@@ -317,7 +320,9 @@ fn dump(uid: &str, found: &Postgresql, last_dump_of: Option<&str>, now: Timestam
             // Another request may be recorded that has not been seen yet: it comes first.
             let is_other =
                 asked.is_some_and(|asked| *asked != request) && last.is_none_or(|last| asked != Some(&last.request));
-            match (asked == Some(&request), last_dump_of) {
+            // A status has room for one dump: the other would ask for its own again, and so on.
+            let is_new = last.and_then(|last| last.completed_at.as_ref()).is_some_and(|at| now < at.0 + UNREAD);
+            match (asked == Some(&request), last_dump_of.filter(|_| is_new)) {
                 (true, _) => Progress::Runs(made(), None, asked_for()),
                 (false, _) if is_other => Progress::Waits(format!("another dump of Postgresql {name} is requested")),
                 (false, Some(other)) => Progress::Waits(format!(

@@ -6,6 +6,7 @@ use k8s_openapi::{
         batch::v1::Job,
         core::v1::{PersistentVolumeClaim, Pod},
     },
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use kube::{
     Api, Client, Resource, ResourceExt,
@@ -98,16 +99,15 @@ pub(super) async fn observe(
     Ok(Observed { subject: Subject::App(Box::new(app)), database, last_dump_of, files, restore })
 }
 
-/// Returns the other ClientAppBackup of which a Postgresql has made its last dump, unless that has recorded it or has ended. A status has
-/// room for one dump: if the next were asked for now, it would ask for its own again.
+/// Returns the other ClientAppBackup of the namespace that waits for the dump that a Postgresql has made last.
 fn last_dump_of(ctx: &RunContext<Backups>, object: &ClientAppBackup, database: &Database) -> Option<String> {
     let Database::Standalone(Some(found)) = database else { return None };
     let request = &found.status.as_ref()?.dump.as_ref()?.request;
+    let (namespace, own) = (&object.metadata.namespace, &object.metadata.uid);
     let others = ctx.unfinished(|other| {
-        let dump = other.status().and_then(|status| status.database);
-        let is_recorded = dump.is_some_and(|dump| dump.completed_at.is_some());
-        let uid = other.metadata.uid.as_ref();
-        uid == Some(request) && uid != object.metadata.uid.as_ref() && !is_recorded
+        let ObjectMeta { namespace: of_other, uid, .. } = &other.metadata;
+        let asks = || other.status().and_then(|status| status.database).is_some_and(|dump| dump.completed_at.is_none());
+        of_other == namespace && uid != own && uid.as_ref() == Some(request) && asks()
     });
     others.first().map(|other| other.name_any())
 }

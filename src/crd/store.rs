@@ -185,7 +185,7 @@ pub struct StoreKeep {
 }
 
 impl StoreKeep {
-    /// The number for each period, by restic's name of it.
+    /// Returns the number for each period, by restic's name of it.
     pub fn counts(self) -> [(&'static str, i32); 6] {
         let StoreKeep { last, hourly, daily, weekly, monthly, yearly } = self;
         [

@@ -22,7 +22,7 @@ pub(crate) fn api_sentence(error: &kube::Error) -> String {
     }
 }
 
-/// What can go wrong in a reconcile of any kind.
+/// Tells what has failed in a reconcile of any kind.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ReconcileFailure {
     #[error("{operation}: {}", api_sentence(source))]

@@ -304,10 +304,10 @@ impl<K: RunOnce> Reconciler for RunContext<K> {
 }
 
 impl<K: RunOnce> RunContext<K> {
-    /// Returns those that are neither over nor being deleted, and that the caller looks for.
-    pub(crate) fn unfinished(&self, is_it: impl Fn(&Guard<K::Object>) -> bool) -> Vec<Arc<Guard<K::Object>>> {
+    /// Returns the objects of all namespaces that match, and are neither over nor being deleted.
+    pub(crate) fn unfinished(&self, matches: impl Fn(&Guard<K::Object>) -> bool) -> Vec<Arc<Guard<K::Object>>> {
         let is_unfinished = |other: &Guard<K::Object>| {
-            is_it(other) && !is_over::<K>(other) && other.metadata.deletion_timestamp.is_none()
+            matches(other) && !is_over::<K>(other) && other.metadata.deletion_timestamp.is_none()
         };
         self.objects.store.state_filter(is_unfinished)
     }

@@ -316,7 +316,7 @@ fn uid(text: &str) -> Result<String, &'static str> {
     }
 }
 
-/// Parses what a spec says; the schema has checked that.
+/// Parses `STORE_KEEP`.
 fn keep(text: &str) -> Result<StoreKeep, String> {
     let keep: StoreKeep = serde_json::from_str(text).map_err(|error| error.to_string())?;
     match keep.counts().iter().all(|(_, count)| *count >= 0) {

@@ -156,13 +156,20 @@ fn a_postgresql_is_dumped() {
         let observed = observed(app(standalone()), database, Files::default());
         expect(what, &decided(json!({}), &json!({}), &observed), expected, words);
     }
-    let next = |state: &str| {
-        let last_dump_of = Some("other".to_owned());
-        let observed = observed(app(standalone()), dump("x", state), Files::default());
-        decided(json!({}), &json!({}), &Observed { last_dump_of, ..observed })
-    };
-    for state in ["Succeeded", "Failed"] {
-        expect(state, &next(state), "Pending", "ClientAppBackup other has not recorded its dump of Postgresql acme-pg");
+    for (state, ended, expected, words) in [
+        (
+            "Succeeded",
+            "2026-01-31T03:59:00Z",
+            "Pending",
+            "ClientAppBackup other has not recorded its dump of Postgresql acme-pg",
+        ),
+        ("Failed", "2026-01-31T03:59:00Z", "Pending", "other has not recorded"),
+        ("Failed", "2026-01-31T03:58:00Z", &*asked, ""),
+    ] {
+        let ended = merged(record("x", state), json!({"completedAt": ended}));
+        let observed = observed(app(standalone()), postgresql(json!("x"), ended), Files::default());
+        let observed = Observed { last_dump_of: Some("other".to_owned()), ..observed };
+        expect(state, &decided(json!({}), &json!({}), &observed), expected, words);
     }
 }
 

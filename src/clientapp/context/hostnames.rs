@@ -16,10 +16,10 @@ use crate::{
 };
 
 #[derive(Default)]
-pub(crate) struct Hostnames(Mutex<HostnameIndex>);
+pub(crate) struct Hostnames(Mutex<AllClaims>);
 
 #[derive(Default)]
-struct HostnameIndex {
+struct AllClaims {
     apps: BTreeMap<Key, Claims>,
     is_listed: bool,
     /// Of the last change since then.
@@ -48,6 +48,7 @@ struct Claims {
     /// True if its status says that another app has its host.
     waits: bool,
     is_suspended: bool,
+    /// The host in the spec.
     spec: Option<String>,
     /// The same, if the app serves it according to its status.
     served: Option<String>,
@@ -90,7 +91,7 @@ impl Claims {
     }
 }
 
-impl HostnameIndex {
+impl AllClaims {
     fn put(&mut self, key: &Key, claims: Option<Claims>) {
         let before = self.apps.remove(key);
         let Some(mut claims) = claims else { return };
@@ -137,16 +138,16 @@ impl Hostnames {
         let uid = app.metadata.uid.clone().unwrap_or_default();
         let created = app.metadata.creation_timestamp.as_ref().map(|time| time.0);
         let key = key_of(app);
-        let mut index = self.0.lock();
-        let former = index.apps.get(&key).cloned().unwrap_or_default();
+        let mut all = self.0.lock();
+        let former = all.apps.get(&key).cloned().unwrap_or_default();
         let before = Some(&former).filter(|before| before.uid == uid);
         let written = before.map(|before| before.written.clone()).unwrap_or_default();
         let begins = waits && !before.is_some_and(|before| before.waits);
         let claims =
             Claims { uid, created, waits, is_suspended, spec, served, carried, written, since: BTreeMap::new() };
-        index.put(&key, Some(claims.clone()));
+        all.put(&key, Some(claims.clone()));
         let is_changed = |host: &String| former.hosts().chain(claims.hosts()).any(|changed| overlap(changed, host));
-        let waiters = index.waiters().filter(|(waiter, claims)| **waiter != key && claims.spec.iter().any(is_changed));
+        let waiters = all.waiters().filter(|(waiter, claims)| **waiter != key && claims.spec.iter().any(is_changed));
         waiters.map(|(waiter, _)| waiter.clone()).chain(begins.then(|| key.clone())).collect()
     }
 
@@ -175,24 +176,24 @@ impl Hostnames {
     /// # Errors
     /// The ClientApp that holds it.
     pub(crate) fn claim(&self, host: &str, uid: &str, key: &Key) -> Result<(), Key> {
-        let mut index = self.0.lock();
-        if let Some(holder) = index.holder(host, uid, key) {
+        let mut all = self.0.lock();
+        if let Some(holder) = all.holder(host, uid, key) {
             return Err(holder);
         }
-        if let Some(mut claims) = index.apps.get(key).filter(|claims| claims.uid == uid).cloned() {
+        if let Some(mut claims) = all.apps.get(key).filter(|claims| claims.uid == uid).cloned() {
             claims.written.insert(host.to_owned());
-            index.put(key, Some(claims));
+            all.put(key, Some(claims));
         }
         Ok(())
     }
 
     /// Records what helm wrote: the release has these hosts, whether or not the watch shows that yet.
     pub(crate) fn settled(&self, key: &Key, hosts: &[String]) {
-        let mut index = self.0.lock();
-        if let Some(mut claims) = index.apps.get(key).filter(|claims| !claims.written.is_empty()).cloned() {
+        let mut all = self.0.lock();
+        if let Some(mut claims) = all.apps.get(key).filter(|claims| !claims.written.is_empty()).cloned() {
             claims.written.clear();
             claims.carried = hosts.iter().cloned().collect();
-            index.put(key, Some(claims));
+            all.put(key, Some(claims));
         }
     }
 }
