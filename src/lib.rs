@@ -10,7 +10,7 @@
 pub mod api;
 pub(crate) mod backup;
 pub mod cli;
-pub(crate) mod clientapp;
+pub mod clientapp;
 pub mod config;
 pub(crate) mod deletion;
 pub(crate) mod health;
@@ -34,6 +34,4 @@ pub(crate) mod store;
 pub(crate) mod telemetry;
 pub mod yaml;
 
-pub use clientapp::teardown::policy::{AppResource, DeletionOptions, DeletionOutcome};
 pub use clientapp_crd as crd;
-pub use helm::values::document;

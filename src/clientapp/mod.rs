@@ -33,6 +33,9 @@ pub(crate) mod teardown;
 
 use kube::runtime::{controller::Action, watcher::Event};
 
+pub use self::teardown::policy::{AppResource, DeletionOptions, DeletionOutcome};
+pub use crate::helm::values::document;
+
 pub(crate) use self::start::{Tools, run};
 use self::{
     context::{App, Ctx},

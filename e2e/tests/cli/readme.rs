@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use clap::CommandFactory as _;
 use clientapp_crd::{self as crd, DeletionPolicy};
 use clientapp_operator::cli::Cli;
-use clientapp_operator::{AppResource, DeletionOptions, DeletionOutcome};
+use clientapp_operator::clientapp::{AppResource, DeletionOptions, DeletionOutcome};
 use e2e::helm::Ran;
 use e2e::lab::Lab;
 use e2e::operator::{self, Operator};

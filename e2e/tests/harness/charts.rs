@@ -6,7 +6,7 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
-use clientapp_operator::document;
+use clientapp_operator::clientapp::document;
 use clientapp_operator::yaml;
 use e2e::charts::{self, Content, VERSIONS};
 use e2e::helm::{Helm, Ran};
