@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use clientapp_crd::{ClientApp, ClientAppStatus, conditions};
@@ -30,11 +29,8 @@ use crate::progress::Progress;
 use crate::proxy::{self, Proxy};
 use crate::repository::Repository;
 use crate::tools::Tools;
-use crate::wait::until;
+use crate::wait::{POLL, until};
 pub use crate::wait::{TIMEOUT, block_on};
-
-/// When a watch that has ended is tried again.
-const RETRY: Duration = Duration::from_millis(50);
 
 /// The image that the operator of [`Lab::shared`] takes for its own.
 pub const IMAGE: &str = "registry.example.com/clientapp-operator:test";
@@ -326,12 +322,20 @@ impl Tenant {
     /// # Errors
     /// The API server's refusal.
     pub async fn create(&self, name: &str, spec: Value) -> kube::Result<()> {
+        self.create_one::<ClientApp>(name, spec).await
+    }
+
+    /// Creates an object of this kind, as `kubectl create` would.
+    ///
+    /// # Errors
+    /// The API server's refusal.
+    pub async fn create_one<K: Object>(&self, name: &str, spec: Value) -> kube::Result<()> {
         let object = json!({
-            "apiVersion": ClientApp::api_version(&()), "kind": ClientApp::kind(&()),
+            "apiVersion": K::api_version(&()), "kind": K::kind(&()),
             "metadata": {"name": name, "namespace": self.namespace}, "spec": spec,
         });
-        // As text, since a typed ClientApp could not be invalid.
-        let url = ClientApp::url_path(&(), Some(&self.namespace));
+        // As text, since a typed object could not be invalid.
+        let url = K::url_path(&(), Some(&self.namespace));
         let request = http::Request::post(format!("{url}?fieldValidation=Strict"))
             .header(http::header::CONTENT_TYPE, "application/json")
             .body(object.to_string().into_bytes())
@@ -370,7 +374,7 @@ impl Tenant {
             loop {
                 let Some(Ok(object)) = objects.next().await else {
                     // The API server may be away.
-                    tokio::time::sleep(RETRY).await;
+                    tokio::time::sleep(POLL).await;
                     continue;
                 };
                 last = object;

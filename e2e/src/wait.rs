@@ -7,7 +7,7 @@ use anyhow::{Result, ensure};
 
 /// Allows for a busy machine; no test needs this long.
 pub const TIMEOUT: Duration = Duration::from_secs(120);
-const POLL: Duration = Duration::from_millis(50);
+pub(crate) const POLL: Duration = Duration::from_millis(50);
 const SLOW_POLL: Duration = Duration::from_millis(250);
 
 /// The result of a look: the awaited value, or a description of the current state.

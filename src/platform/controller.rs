@@ -47,8 +47,9 @@ const CONCURRENT: u16 = 32;
 /// starts; if it is right, no reconcile follows.
 pub(crate) const RECHECK_GONE: Duration = Duration::from_secs(3);
 
-/// Returns what follows a change of an object's finalizers: unless the object is gone, the change itself triggers the next reconcile.
-pub(crate) fn after_finalizer(exists: bool) -> Action {
+/// Returns what follows a write to the object of a reconcile: unless that is gone, the next change, such as that of its finalizers, triggers
+/// the next reconcile.
+pub(crate) fn after_write(exists: bool) -> Action {
     if exists { Action::await_change() } else { Action::requeue(RECHECK_GONE) }
 }
 

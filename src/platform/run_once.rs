@@ -30,8 +30,7 @@ use super::{
     api::{create_if_absent, ignore_not_found},
     clock,
     controller::{
-        ControllerContext, Objects, RECHECK_GONE, ReconcileError, ReconciledObject, Reconciler, after_finalizer,
-        control,
+        ControllerContext, Objects, RECHECK_GONE, ReconcileError, ReconciledObject, Reconciler, after_write, control,
     },
     error::{Disposition, ReconcileFailure, RetryPolicy},
     events::{publish_by, ready_transition},
@@ -331,7 +330,7 @@ async fn released<K: RunOnce>(ctx: &RunContext<K>, run: &Run<'_, K>) -> Result<A
         }
         return Ok(next_look(run.meta()));
     }
-    Ok(after_finalizer(run.remove_finalizer(&ctx.parts.client, RUN_FINALIZER).await?))
+    Ok(after_write(run.remove_finalizer(&ctx.parts.client, RUN_FINALIZER).await?))
 }
 
 /// Deletes what a deleted run has made, if its spec asks for that, and removes the finalizer.
@@ -354,7 +353,7 @@ async fn reclaimed<K: RunOnce>(ctx: &RunContext<K>, run: &Run<'_, K>) -> Result<
             }
         }
     }
-    Ok(after_finalizer(run.remove_finalizer(&ctx.parts.client, RECLAIM_FINALIZER).await?))
+    Ok(after_write(run.remove_finalizer(&ctx.parts.client, RECLAIM_FINALIZER).await?))
 }
 
 /// Adds the finalizer, so that what a step leaves does not outlive the object.

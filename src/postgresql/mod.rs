@@ -50,7 +50,7 @@ use crate::{
     deletion::permit::takes_dependents,
     platform::{
         clock,
-        controller::{ReconcileError as _, Reconciler, after_finalizer},
+        controller::{ReconcileError as _, Reconciler, after_write},
         key::{Key, key_of},
         panic::caught,
         schedule::look_in,
@@ -111,7 +111,7 @@ async fn reconcile(ctx: &PostgresqlContext, postgres: &PostgresqlObject<'_>) -> 
         // The operator creates nothing for an object that does not decode, so it needs no teardown.
         (false, false) if postgres.guard.object.is_ok() => {
             let added = postgres.add_finalizer(&ctx.client, POSTGRESQL_FINALIZER).await?;
-            return Ok(after_finalizer(added));
+            return Ok(after_write(added));
         }
         (false, _) => return bring_up(ctx, postgres).await,
     }

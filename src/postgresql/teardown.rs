@@ -38,7 +38,7 @@ use crate::{
     },
     platform::{
         clock,
-        controller::{RECHECK_GONE, after_finalizer},
+        controller::{RECHECK_GONE, after_write},
         reconciled::has_finalizer,
     },
 };
@@ -55,7 +55,7 @@ pub(crate) async fn take_down(ctx: &PostgresqlContext, postgres: &PostgresqlObje
     }
     let removed = postgres.remove_finalizer(&ctx.client, POSTGRESQL_FINALIZER).await?;
     ctx.forget(postgres.key);
-    Ok(after_finalizer(removed))
+    Ok(after_write(removed))
 }
 
 /// Returns what the rest of the teardown waits for; `None`: it is done.

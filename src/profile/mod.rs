@@ -50,7 +50,9 @@ use crate::{
         api::create_if_absent,
         cache::{CacheEntry, Change},
         clock,
-        controller::{ControllerContext, Feed, Objects, RECHECK_GONE, ReconcileError, Reconciler, control},
+        controller::{
+            ControllerContext, Feed, Objects, RECHECK_GONE, ReconcileError, Reconciler, after_write, control,
+        },
         error::ReconcileFailure,
         events::{publish_by, ready_transition},
         key::{Key, key_of},
@@ -336,8 +338,7 @@ impl ProfileContext {
         self.checks.forget(profile.uid());
         self.take_back(profile, "", &BTreeSet::new());
         let refused = failed(profile, Verdict::no(Reason::ProfileInvalid, problem));
-        let exists = self.report(profile, &refused).await?;
-        Ok(if exists { Action::await_change() } else { Action::requeue(RECHECK_GONE) })
+        Ok(after_write(self.report(profile, &refused).await?))
     }
 
     /// Takes back all turns but those of these ClientApps for this revision. Those that are new begin with the current revision.

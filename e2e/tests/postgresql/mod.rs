@@ -25,7 +25,7 @@ use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
-use kube::{Api, Resource as _, ResourceExt as _};
+use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 
 /// A new namespace on the control plane whose operator is shared.
@@ -42,18 +42,8 @@ async fn stop(operator: Operator) {
     assert!(tokio::task::spawn_blocking(move || operator.stop().unwrap()).await.unwrap());
 }
 
-/// Creates a Postgresql as `kubectl create` would, which reports unknown fields; a typed one could not be invalid.
 async fn create(tenant: &Tenant, name: &str, spec: Value) -> kube::Result<()> {
-    let kind = ApiResource::erase::<Postgresql>(&());
-    let object = json!({
-        "apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": name}, "spec": spec,
-    });
-    let url = Postgresql::url_path(&(), Some(&tenant.namespace));
-    let request = http::Request::post(format!("{url}?fieldValidation=Strict"))
-        .header(http::header::CONTENT_TYPE, "application/json")
-        .body(object.to_string().into_bytes())
-        .map_err(kube::Error::HttpError)?;
-    tenant.client.request_text(request).await.map(|_| ())
+    tenant.create_one::<Postgresql>(name, spec).await
 }
 
 async fn patch(tenant: &Tenant, name: &str, spec: Value) -> kube::Result<Postgresql> {

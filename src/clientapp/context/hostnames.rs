@@ -21,6 +21,7 @@ pub(crate) struct Hostnames(Mutex<AllClaims>);
 #[derive(Default)]
 struct AllClaims {
     apps: BTreeMap<Key, Claims>,
+    /// True if all apps were listed.
     is_listed: bool,
     /// Of the last change since then.
     number: u64,

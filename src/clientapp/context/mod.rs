@@ -36,7 +36,7 @@ use crate::{
     leadership::Leadership,
     metrics::Metrics,
     platform::{
-        controller::after_finalizer,
+        controller::after_write,
         events::Recorder,
         key::{Key, key_of},
         operator_image::OperatorImage,
@@ -190,11 +190,11 @@ impl Ctx {
     /// Adds the finalizer. kube's own `finalizer()` keeps it only while the cleanup fails; here a cleanup also waits, which is not a
     /// failure.
     pub(crate) async fn add_finalizer(&self, app: &App<'_>) -> Result<Action, Error> {
-        Ok(after_finalizer(app.add_finalizer(&self.client, FINALIZER).await?))
+        Ok(after_write(app.add_finalizer(&self.client, FINALIZER).await?))
     }
 
     pub(crate) async fn remove_finalizer(&self, app: &App<'_>) -> Result<Action, Error> {
-        Ok(after_finalizer(app.remove_finalizer(&self.client, FINALIZER).await?))
+        Ok(after_write(app.remove_finalizer(&self.client, FINALIZER).await?))
     }
 
     pub(crate) fn forget(&self, key: &Key) {
