@@ -30,17 +30,23 @@ impl Run {
     }
 }
 
-/// Writes a script in one step. Another process writes the file itself: one that is open for writing, be it in a child of this process
-/// that was just forked, cannot be executed.
+/// Writes a script in one step.
 pub fn executable(path: &Path, script: &str, mode: u32) -> io::Result<()> {
-    let [text, copy] = ["text", "copy"].map(|extension| path.with_extension(extension));
+    let text = path.with_extension("text");
     fs::write(&text, script)?;
     fs::set_permissions(&text, fs::Permissions::from_mode(mode))?;
-    if !Command::new("cp").arg("--preserve=mode").args([&text, &copy]).status()?.success() {
+    program(&text, path)?;
+    fs::remove_file(text)
+}
+
+/// Copies a program in one step. Another process writes the file itself: one that is open for writing, be it in a child of
+/// this process that was just forked, cannot be executed.
+pub fn program(from: &Path, to: &Path) -> io::Result<()> {
+    let copy = to.with_extension("copy");
+    if !Command::new("cp").arg("--preserve=mode").args([from, &copy]).status()?.success() {
         return Err(io::Error::other(format!("cp to {} failed", copy.display())));
     }
-    fs::remove_file(text)?;
-    fs::rename(copy, path)
+    fs::rename(copy, to)
 }
 
 impl Shim {

@@ -14,8 +14,9 @@ use super::{
 use crate::{
     crd::{
         ArchivedFiles, BackupPart, ClientApp, ClientAppBackup, ClientAppBackupSpec, ClientAppBackupStatus,
-        ClientAppRestore, ClientAppRestoreStatus, DatabaseBackup, DumpState, Postgresql, Reclaim, annotation,
+        ClientAppRestore, ClientAppRestoreStatus, DatabaseBackup, DumpState, Postgresql, Reason, Reclaim, annotation,
         cloudnativepg::CloudNativePgBackup,
+        conditions::{find, kind},
         label,
         percona::{PerconaPGBackup, TYPE_FULL},
     },
@@ -25,9 +26,6 @@ use crate::{
 
 /// Limits how long the pod of a dump may show later than its Job, which ends after it. Without its report, the dump is not known by name.
 const REPORT: SignedDuration = SignedDuration::from_secs(5);
-
-/// Limits how long a dump that has ended is kept for the ClientAppBackup that has asked for it: that looks each half minute at least.
-const UNREAD: SignedDuration = SignedDuration::from_mins(2);
 
 /// Says why a backup fails whose dump would have to be deleted with it.
 const NOT_RECLAIMED: &str = "a dump stays as long as postgres.backup keeps it: set spec.reclaim to Retain, or spec.parts to [Files], in another ClientAppBackup";
@@ -289,6 +287,14 @@ fn database(
     }
 }
 
+/// Returns true if a backup has asked for a dump and reads it as soon as it is made. One that waits for something else, or whose
+/// reconcile fails, may never do so, and holds up no other.
+pub(super) fn awaits_dump(status: &ClientAppBackupStatus) -> bool {
+    let ready = find(&status.conditions, kind::READY);
+    ready.is_some_and(|ready| ready.reason == Reason::BackupRunning.as_str())
+        && status.database.as_ref().is_some_and(|dump| dump.completed_at.is_none())
+}
+
 fn dump(uid: &str, found: &Postgresql, last_dump_of: Option<&str>, now: Timestamp) -> Progress<DatabaseBackup> {
     let (name, request) = (found.name_any(), uid.to_owned());
     let made = || DatabaseBackup {
@@ -321,8 +327,7 @@ fn dump(uid: &str, found: &Postgresql, last_dump_of: Option<&str>, now: Timestam
             let is_other =
                 asked.is_some_and(|asked| *asked != request) && last.is_none_or(|last| asked != Some(&last.request));
             // A status has room for one dump: the other would ask for its own again, and so on.
-            let is_new = last.and_then(|last| last.completed_at.as_ref()).is_some_and(|at| now < at.0 + UNREAD);
-            match (asked == Some(&request), last_dump_of.filter(|_| is_new)) {
+            match (asked == Some(&request), last_dump_of) {
                 (true, _) => Progress::Runs(made(), None, asked_for()),
                 (false, _) if is_other => Progress::Waits(format!("another dump of Postgresql {name} is requested")),
                 (false, Some(other)) => Progress::Waits(format!(

@@ -17,7 +17,7 @@ use serde::de::DeserializeOwned;
 use super::{
     archive_job::{self, Volume},
     context::Backups,
-    decide::waits_for,
+    decide::{awaits_dump, waits_for},
     observed::{ArchiveJob, Database, Files, Observed, Subject},
 };
 use crate::{
@@ -99,15 +99,15 @@ pub(super) async fn observe(
     Ok(Observed { subject: Subject::App(Box::new(app)), database, last_dump_of, files, restore })
 }
 
-/// Returns the other ClientAppBackup of the namespace that waits for the dump that a Postgresql has made last.
+/// Returns the other ClientAppBackup of the namespace that awaits the last dump of which a Postgresql has a record.
 fn last_dump_of(ctx: &RunContext<Backups>, object: &ClientAppBackup, database: &Database) -> Option<String> {
     let Database::Standalone(Some(found)) = database else { return None };
     let request = &found.status.as_ref()?.dump.as_ref()?.request;
     let (namespace, own) = (&object.metadata.namespace, &object.metadata.uid);
     let others = ctx.unfinished(|other| {
         let ObjectMeta { namespace: of_other, uid, .. } = &other.metadata;
-        let asks = || other.status().and_then(|status| status.database).is_some_and(|dump| dump.completed_at.is_none());
-        of_other == namespace && uid != own && uid.as_ref() == Some(request) && asks()
+        let awaits = || other.status().is_some_and(|status| awaits_dump(&status));
+        of_other == namespace && uid != own && uid.as_ref() == Some(request) && awaits()
     });
     others.first().map(|other| other.name_any())
 }

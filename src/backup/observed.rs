@@ -19,7 +19,7 @@ use crate::{
 pub(crate) struct Observed {
     pub subject: Subject,
     pub database: Database,
-    /// Another ClientAppBackup, for which a Postgresql has made its last dump, and which has not recorded that yet.
+    /// Another ClientAppBackup, which awaits the last dump of which the Postgresql has a record.
     pub last_dump_of: Option<String>,
     pub files: Files,
     /// A ClientAppRestore of the same object that has begun and not ended, and that it has to wait for.

@@ -49,7 +49,7 @@ impl Hold {
     }
 }
 
-/// How many things a sentence names; the rest are counted.
+/// Limits how many things a sentence of a condition names; the rest are counted.
 pub(crate) const NAMED: usize = 3;
 
 /// Joins at most `most` words for a sentence, and counts the rest.

@@ -77,7 +77,10 @@ impl<S: Clone + Default> Statuses<S> {
         S: PartialEq + Serialize + DeserializeOwned,
     {
         match self.write(client, object, status).await {
-            Err(kube::Error::Api(status)) if [404, 410].contains(&status.code) => Ok(false),
+            Err(kube::Error::Api(status)) if [404, 410].contains(&status.code) => {
+                tracing::info!(kind = %K::kind(&()), object = %object.key, "its status is not written: {}", status.message);
+                Ok(false)
+            }
             written => {
                 let operation = format!("write the status of {} {}", K::kind(&()), object.key);
                 written.map(|()| true).map_err(ReconcileFailure::api(operation))
@@ -88,7 +91,7 @@ impl<S: Clone + Default> Statuses<S> {
     /// Does the same, with the API server's own answer about an object that is gone.
     ///
     /// # Errors
-    /// See `record`.
+    /// As [`Statuses::record`], and if the object is gone or was recreated.
     pub async fn write<K: ReconciledObject + HasStatus<Status = S>>(
         &self,
         client: &Client,

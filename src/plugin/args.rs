@@ -347,6 +347,9 @@ pub(crate) struct Plan {
     /// File with the ClientApp, instead of the stored one; `-` for standard input.
     #[arg(short, long, value_name = "FILE")]
     pub(crate) file: Option<PathBuf>,
+    /// File with the ClientApp's Profile, instead of the stored one; `-` for standard input.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) profile: Option<PathBuf>,
     #[command(flatten, next_help_heading = "Settings of the operator")]
     pub(crate) install: InstallArgs,
 }

@@ -54,7 +54,7 @@ pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::P
     let app = asked(session, args, stored.as_ref())?;
     let config = Config::new(&args.install.chart).map_err(|error| Error::Usage(error.to_string()))?;
     let sources = values_from(session, &app).await?;
-    let profile = profile(session, &app).await?;
+    let profile = profile(session, args, &app).await?;
     let desired = desired(&app, profile.as_ref(), (&sources, &placeholders(&app, &config)), &config)
         .map_err(|error| Error::Missing(error.to_string()))?;
     if let Some(hold) = &desired.values.awaits {
@@ -94,7 +94,7 @@ pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::P
             harmless(&hidden.redact(&refusal))
         ));
     }
-    let is_of_cluster = args.file.is_none() && args.version.is_none();
+    let is_of_cluster = args.file.is_none() && args.profile.is_none() && args.version.is_none();
     if let Some(told) = told(&desired, &app, &target, &session.flags).filter(|_| is_of_cluster) {
         printer.note(&told);
     }
@@ -156,8 +156,20 @@ fn fits(app: &ClientApp, name: &str, namespace: &str) -> Result<(), String> {
     }
 }
 
-async fn profile(session: &Session, app: &ClientApp) -> Result<Option<StoredProfile>, Error> {
-    let Some(name) = &app.spec.profile else { return Ok(None) };
+/// Returns the Profile of the ClientApp: as stored, or as the user's file would make it.
+async fn profile(session: &Session, args: &args::Plan, app: &ClientApp) -> Result<Option<StoredProfile>, Error> {
+    let Some(name) = &app.spec.profile else {
+        let of_none = |path| Error::file(path)(format!("ClientApp {} has no Profile", args.name));
+        return args.profile.as_deref().map_or(Ok(None), |path| Err(of_none(path)));
+    };
+    if let Some(path) = &args.profile {
+        let failed = Error::file(path);
+        let profile: Profile = crate::crd::read(&document(path)?).map_err(&failed)?;
+        return match profile.metadata.name.as_ref() == Some(name) {
+            true => Ok(Some(Ok(profile.spec))),
+            false => Err(failed(format!("it has another Profile than {name}, which ClientApp {} has", args.name))),
+        };
+    }
     let found = Api::<Profile>::all(session.client.clone()).get_opt(name).await;
     Ok(found.map_err(Error::api(format!("read Profile {name}")))?.map(|profile| Ok(profile.spec)))
 }

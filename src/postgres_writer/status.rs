@@ -1,4 +1,4 @@
-//! The status and the events. [`status`] is **pure**, and the only place where conditions are made; [`write`] is its effect.
+//! The status and the events. [`status`] is **pure**; [`write`] is its effect.
 
 use jiff::Timestamp;
 

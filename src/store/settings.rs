@@ -169,7 +169,7 @@ pub(super) struct PushArgs {
     /// Directory with dumps.
     #[arg(long, env = "DUMPS", value_name = "DIR")]
     pub dumps: PathBuf,
-    /// What to keep in the repository, such as `{"daily": 7, "monthly": 6}`. Absent: everything.
+    /// What to keep in the repository, such as `{"daily": 7, "monthly": 6}`. Without a number: everything.
     #[arg(long, env = "STORE_KEEP", value_parser = keep, value_name = "JSON")]
     pub keep: Option<StoreKeep>,
 }
@@ -202,7 +202,7 @@ pub(super) struct ArchiveArgs {
     /// File for the termination message: name, bytes and number of files.
     #[arg(long, env = "REPORT", value_name = "FILE")]
     pub report: Option<PathBuf>,
-    /// What to keep in the repository, such as `{"daily": 7, "monthly": 6}`. Absent: everything.
+    /// What to keep in the repository, such as `{"daily": 7, "monthly": 6}`. Without a number: everything.
     #[arg(long, env = "STORE_KEEP", value_parser = keep, value_name = "JSON")]
     pub keep: Option<StoreKeep>,
 }

@@ -2,11 +2,9 @@
 //! and only the API creates anything.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
 
 use clientapp_crd::ClientApp;
 use e2e::lab::Lab;
-use e2e::operator::Options;
 use futures::StreamExt as _;
 use futures::future::join_all;
 use futures::stream::FuturesUnordered;
@@ -35,7 +33,7 @@ async fn made(client: &Client) -> [BTreeSet<String>; 3] {
 #[tokio::test]
 async fn two_hundred_at_once_two_replicas_and_a_stop() {
     let (lab, _ends) = Lab::own().await;
-    let options = Options { helm: PathBuf::from("/nonexistent/helm"), ..lab.options() };
+    let options = lab.options();
     let start = async || {
         let (operator, url) = standby(options.clone()).await;
         (operator, Http::at(url).await)

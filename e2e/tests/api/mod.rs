@@ -68,11 +68,20 @@ impl Http {
     }
 
     async fn post(&self, body: &Value) -> Answer {
-        send(self.request(Method::POST, "/instances").json(body)).await
+        self.known(send(self.request(Method::POST, "/instances").json(body)).await).await
     }
 
     async fn post_with_key(&self, key: &str, body: &Value) -> Answer {
-        send(self.request(Method::POST, "/instances").header("Idempotency-Key", key).json(body)).await
+        self.known(send(self.request(Method::POST, "/instances").header("Idempotency-Key", key).json(body)).await).await
+    }
+
+    /// Waits until the API knows what it has made: its watch may be late, and the answer comes after two seconds all the same.
+    async fn known(&self, answer: Answer) -> Answer {
+        if answer.status == 201 {
+            let path = answer.header("location").to_owned();
+            until("the API knows it", async || self.get(&path).await.status == 200).await;
+        }
+        answer
     }
 
     /// Host and port, for requests that no client library would send.
@@ -100,7 +109,10 @@ async fn send(request: RequestBuilder) -> Answer {
 }
 
 /// Starts an operator that serves its API as a standby, and returns the API's address.
+///
+/// Without helm it never leads: else the operator of all tests would lose its lease to it on a busy machine.
 async fn standby(options: Options) -> (Operator, String) {
+    let options = Options { helm: "/nonexistent/helm".into(), ..options };
     let start = move || {
         let mut operator = Operator::start(&options).unwrap();
         let url = operator.api_url().unwrap();

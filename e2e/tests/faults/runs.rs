@@ -79,11 +79,15 @@ async fn a_killed_operator_goes_on_with_the_app_that_has_waited_longest() {
     }
     operator.kill().unwrap();
     let met = busy();
-    let _operator = leading(&options).await;
+    let mut operator = leading(&options).await;
     proxy.met_more_than(met).await;
-    // When it waits, all others do.
     tenant.create("last", small(&tenant, "last")).await.unwrap();
-    tenant.condition("last", "Reconciling", "True", "Upgrading").await;
+    // One has the slot.
+    until("all others wait", async || {
+        let waiting = operator.counted("clientapp_operator_helm_queue_depth").unwrap();
+        if waiting == 6.0 { Ok(()) } else { Err(waiting) }
+    })
+    .await;
     proxy.set([]);
     let mut turns = Vec::new();
     for name in names.into_iter().chain(["last"]) {

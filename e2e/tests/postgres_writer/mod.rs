@@ -183,6 +183,11 @@ impl Scene {
 
     /// Waits until the object is not Ready for this reason, and returns the message.
     async fn not_ready(&self, name: &str, reason: &str) -> String {
+        self.not_ready_with(name, reason, "").await
+    }
+
+    /// Does the same until the message has these words: on a busy machine, other causes may have the same reason before.
+    async fn not_ready_with(&self, name: &str, reason: &str, words: &str) -> String {
         let check = |object: Option<&PostgresWriter>| {
             let object = object?;
             let status = object.status.as_ref()?;
@@ -191,7 +196,7 @@ impl Scene {
             }
             let (state, why, message) = condition(status, "Ready")?;
             let stalled = condition(status, "Stalled")?.0 == "True";
-            (state == "False" && why == reason).then(|| {
+            (state == "False" && why == reason && message.contains(words)).then(|| {
                 let mended = ["DatabaseUnavailable", "DatabaseBusy"].contains(&reason);
                 assert_eq!(stalled, !mended, "{status:?}");
                 message

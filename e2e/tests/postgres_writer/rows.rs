@@ -24,6 +24,7 @@ async fn a_row_comes_changes_and_goes_with_its_object() {
 
     // At rest: many comparisons and a restart later, nothing was written, and the object is the same.
     let version = scene.tenant.api::<PostgresWriter>().get("ada").await.unwrap().resource_version();
+    scene.stop().await;
     let (selects, looks) = (scene.statements("SELECT wanted.id"), scene.statements("SELECT relation"));
     scene.start(&[]).await;
     let compared = async || scene.statements("SELECT wanted.id") >= selects + 3;
@@ -186,11 +187,11 @@ async fn every_sqlstate_has_its_reason_and_a_sentence_and_is_tried_again() {
     join_all(all().map(async |(code, (_, reason, remedy))| {
         let name = format!("e{}", code.to_lowercase());
         let spec = json!({"table": "people", "name": "Ada", "age": 1, "country": code});
-        let sentence = scene.fail(&name, spec, reason).await;
         let what = format!("row writer-sqlstates/{name} of table people in database writer_sqlstates at 127.0.0.1:");
         let said = format!(": said the server (SQLSTATE {code}); ");
-        let right = sentence.starts_with(&what) && sentence.contains(&said) && sentence.contains(remedy);
-        assert!(right, "{sentence}");
+        scene.apply(&name, spec).await.unwrap();
+        let sentence = scene.not_ready_with(&name, reason, &said).await;
+        assert!(sentence.starts_with(&what) && sentence.contains(remedy), "{sentence}");
     }))
     .await;
     scene.run("DROP TRIGGER refuse ON people").await;
@@ -253,8 +254,9 @@ async fn many_at_once_are_as_many_rows_over_ten_connections() {
         let mut most = 0;
         loop {
             let count = format!("SELECT count(*) FROM pg_stat_activity WHERE {OURS}");
+            let is_done = scene.rows().await.len() >= names.len();
             most = most.max(scene.sql.query_one(&count, &[]).await.unwrap().get::<_, i64>(0));
-            if scene.rows().await.len() >= names.len() {
+            if is_done {
                 return most;
             }
         }

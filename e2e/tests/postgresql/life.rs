@@ -256,7 +256,8 @@ async fn its_definition_is_required_at_the_start_and_may_go_and_come_back_later(
     let (lab, _turn) = Lab::to_change().await;
     let tenant = lab.tenant("pg-late").await;
     let crds = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("crds").join("postgresqls.yaml");
-    let remove_kind = || tenant.kubectl(&["delete", "crd", DEFINITION, "--timeout=100s"]).unwrap();
+    let remove_kind =
+        || tenant.kubectl(&["delete", "crd", DEFINITION, "--timeout=100s", "--ignore-not-found"]).unwrap();
     let install_kind = || {
         tenant.kubectl(&["create", "-f", crds.to_str().unwrap()]).unwrap();
         // kubectl fails at once on a definition that has no conditions yet.

@@ -741,7 +741,7 @@ fn a_standby_follows_or_is_not_ready() {
         primary.sql("orders", "CHECKPOINT");
         primary.sql("orders", slot) == "lost"
     });
-    assert!(!standby.probe("standby-alive.sh"), "the kubelet has to restart it");
+    blocking_until("the kubelet has to restart it", || !standby.probe("standby-alive.sh"));
     primary.sql("orders", "INSERT INTO t VALUES (4)");
     standby.start();
     standby.until_ready("it is rebuilt");
@@ -783,7 +783,7 @@ fn a_standby_follows_or_is_not_ready() {
     standby.says("INSERT INTO t VALUES (5)").unwrap();
     let_slot_go(&primary);
     assert!(!standby.ready());
-    assert!(standby.probe("standby-alive.sh"), "it does not exit over something that it does not need");
+    blocking_until("it does not exit over something that it does not need", || standby.probe("standby-alive.sh"));
     standby.stop();
     let (code, words) = fails(standby.serve());
     assert!(code == Some(73) && words.contains("promoted"), "{words}");

@@ -71,7 +71,8 @@ fn clients_standbys_and_dumps_use_the_certificate() {
     standby.settings = tls.leak();
     standby.start();
     standby.until_ready("it is ready");
-    let replication = "SELECT ssl FROM pg_stat_replication JOIN pg_stat_ssl USING (pid)";
+    let replication = "SELECT ssl FROM pg_stat_replication JOIN pg_stat_ssl USING (pid) \
+                       WHERE application_name = 'db-standby-0'";
     assert_eq!(primary.sql("orders", replication), "t");
     standby.stop();
 

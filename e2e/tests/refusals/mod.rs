@@ -16,6 +16,7 @@ use e2e::lab::{Apart, Lab, Tenant, has, hostname, leading};
 use e2e::operator::{Operator, Options};
 use e2e::repository::{Fault, Repository};
 use e2e::wait::until;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule};
@@ -99,6 +100,13 @@ async fn nudge(tenant: &Tenant, name: &str, deletion_policy: &str) -> ClientAppS
     let app = tenant.patch(name, json!({"deletionPolicy": deletion_policy})).await.unwrap();
     let generation = app.metadata.generation;
     tenant.status(name, "nudged", |status| status.observed_generation >= generation).await
+}
+
+/// Puts a retry off until [`time_passes`], however long what comes before takes.
+async fn time_stands_still(tenant: &Tenant, name: &str) {
+    let later = (Timestamp::now() + SignedDuration::from_mins(30)).strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    let patch = Patch::Merge(json!({"status": {"lastAttempt": {"retryAt": later}}}));
+    tenant.api::<ClientApp>().patch_status(name, &PatchParams::default(), &patch).await.unwrap();
 }
 
 /// Makes a retry due, and leaves the rest to the operator.

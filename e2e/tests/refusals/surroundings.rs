@@ -7,7 +7,6 @@ use clientapp_crd::DEPLOYER;
 use e2e::manifests;
 use e2e::operator::binary;
 use e2e::shim::executable;
-use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{ResourceQuota, ServiceAccount};
 use nix::unistd::Uid;
 
@@ -121,6 +120,7 @@ async fn a_right_that_is_missing_is_named() {
     let words = ["cannot patch resource \"networkpolicies\"", "system:serviceaccount:no-rights:clientapp-deployer"];
     tenant.condition_with("chart", ("Released", "AccessDenied"), &words).await;
     tenant.condition("chart", "Stalled", "True", "AccessDenied").await;
+    time_stands_still(&tenant, "chart").await;
     tenant.create("meanwhile", small(&tenant, "meanwhile", charts::DEFAULT)).await.unwrap();
     tenant.ready("meanwhile", 1).await;
     give_back(lab, &roles).await;
@@ -182,6 +182,7 @@ async fn a_quota_that_is_exceeded_is_named_until_it_is_raised() {
     // Redis has two Services of its own.
     tenant.patch("acme", json!({"redis": {"enabled": true}, "deletionPolicy": "Delete"})).await.unwrap();
     tenant.condition_with("acme", ("Released", "UpgradeFailed"), &["services \"acme-redis", FEW]).await;
+    time_stands_still(&tenant, "acme").await;
     limit(json!({"services": "9"})).await;
     time_passes(&tenant, "acme").await;
     // One revision has failed, and no more.

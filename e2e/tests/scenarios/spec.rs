@@ -139,11 +139,13 @@ async fn a_given_secret_is_awaited_checked_and_used() {
     let second = tenant.condition("acme", "Ready", "True", "Ready").await;
     assert_ne!(first, second);
     let told = tenant.events_with("acme", "Ready", &second).await;
-    for (reason, sentence) in [("AdminSecretMissing", &missing), ("Ready", &first), ("Ready", &second)] {
-        let times = told.iter().filter(|event| *event == &(reason.to_owned(), sentence.clone())).count();
-        assert_eq!(times, 1, "{reason}: {sentence}: {told:#?}");
-    }
-    assert!(told.windows(2).all(|pair| pair[0] != pair[1]), "{told:#?}");
+    // What an app waits for while helm takes long may come and go, and is counted.
+    let lasting = ["AdminSecretMissing", "AdminSecretKeyMissing", "RedisSecretKeyMissing", "Ready"];
+    let told: Vec<_> = told.into_iter().filter(|(reason, _)| lasting.contains(&reason.as_str())).collect();
+    let reasons: Vec<_> = told.iter().map(|(reason, _)| reason.as_str()).collect();
+    let once = ["AdminSecretMissing", "AdminSecretKeyMissing", "RedisSecretKeyMissing", "Ready", "Ready"];
+    assert_eq!(reasons, once, "{told:#?}");
+    assert_eq!([&told[0].1, &told[3].1, &told[4].1], [&missing, &first, &second]);
 
     // The user's Secret stays the user's.
     tenant.delete("acme").await;

@@ -156,20 +156,30 @@ fn a_postgresql_is_dumped() {
         let observed = observed(app(standalone()), database, Files::default());
         expect(what, &decided(json!({}), &json!({}), &observed), expected, words);
     }
-    for (state, ended, expected, words) in [
-        (
-            "Succeeded",
-            "2026-01-31T03:59:00Z",
-            "Pending",
-            "ClientAppBackup other has not recorded its dump of Postgresql acme-pg",
-        ),
-        ("Failed", "2026-01-31T03:59:00Z", "Pending", "other has not recorded"),
-        ("Failed", "2026-01-31T03:58:00Z", &*asked, ""),
+    let observed = observed(app(standalone()), dump("x", "Succeeded"), Files::default());
+    let observed = Observed { last_dump_of: Some("other".to_owned()), ..observed };
+    let words = "ClientAppBackup other has not recorded its dump of Postgresql acme-pg";
+    expect("another awaits its dump", &decided(json!({}), &json!({}), &observed), "Pending", words);
+}
+
+/// A status of a Postgresql has room for one dump: if it was replaced before it is read, both backups would ask again and again.
+#[test]
+fn who_awaits_a_dump() {
+    let ended = json!({"kind": "Postgresql", "name": "acme-pg", "completedAt": "2026-01-31T03:59:00Z"});
+    let asked = merged(ended.clone(), json!({"completedAt": null}));
+    for (reason, database, awaits) in [
+        (Reason::BackupRunning, asked.clone(), true),
+        (Reason::BackupRunning, ended, false),
+        (Reason::BackupRunning, json!(null), false),
+        (Reason::BackupPending, asked.clone(), false),
+        (Reason::AccessDenied, asked, false),
     ] {
-        let ended = merged(record("x", state), json!({"completedAt": ended}));
-        let observed = observed(app(standalone()), postgresql(json!("x"), ended), Files::default());
-        let observed = Observed { last_dump_of: Some("other".to_owned()), ..observed };
-        expect(state, &decided(json!({}), &json!({}), &observed), expected, words);
+        let ready = json!({
+            "type": "Ready", "status": "False", "reason": reason.as_str(), "message": "",
+            "lastTransitionTime": "2026-01-31T03:58:00Z",
+        });
+        let status = json!({"database": database, "conditions": [ready]});
+        assert_eq!(awaits_dump(&of(status.clone())), awaits, "{status}");
     }
 }
 

@@ -6,6 +6,7 @@ use std::process::Command;
 use clap::{Args as _, FromArgMatches as _};
 use clientapp_operator::api::settings::settings;
 use clientapp_operator::config::{AuthMode, RunArgs};
+use e2e::lab::Apart;
 use e2e::{manifests, operator};
 use k8s_openapi::api::apps::v1::Deployment;
 
@@ -56,11 +57,13 @@ fn settings_that_would_let_every_client_in_are_refused() {
 
 #[tokio::test]
 async fn it_can_be_switched_off() {
-    let mut options = Lab::shared().await.options();
-    options.arguments = vec!["--api-listen".to_owned(), "off".to_owned()];
+    let Apart { options, tenant: _tenant, proxy: _proxy } = Lab::unattended().await.apart("api-off").await;
+    let arguments = vec!["--api-listen".to_owned(), "off".to_owned()];
+    let options = Options { arguments, ..options };
     let run = move || {
         let mut operator = Operator::start(&options).unwrap();
         operator.wait_for_log("waiting for the lease").unwrap();
+        operator.wait_for_log("\"leading\"").unwrap();
         assert!(!operator.log().contains("serving the API"));
         assert!(operator.stop().unwrap());
     };

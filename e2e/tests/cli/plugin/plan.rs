@@ -1,6 +1,6 @@
 //! `plan` and `approve`: what helm would change is shown before it runs, and runs when a user has approved it.
 
-use e2e::scenario::is_put_back;
+use e2e::scenario::{is_put_back, small, with};
 
 use super::*;
 
@@ -95,6 +95,45 @@ async fn what_is_approved_is_what_runs() {
     plan(&tenant, &["gamma"]).await.failed(5, "there is no ClientApp gamma");
     plan(&tenant, &["acme", "7.7.7"]).await.failed(1, "7.7.7");
     assert_eq!(tenant.listed("acme").unwrap().0, "1", "a plan changes nothing");
+}
+
+/// Before a Profile is changed: what helm would change for an app that has it.
+#[tokio::test]
+async fn a_profile_is_planned_before_it_is_applied() {
+    let tenant = Lab::shared().await.tenant("plugin-plan-profile").await;
+    let profile = |name: &str, spec: Value| {
+        let object = json!({
+            "apiVersion": "apps.bnerd-operator.local/v1alpha1", "kind": "Profile", "metadata": {"name": name}, "spec": spec,
+        });
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), object.to_string()).unwrap();
+        file
+    };
+    let tier = |tier: &str| json!({"helm": {"values": {"podAnnotations": {"tier": tier}}}});
+    let of = |file: &tempfile::NamedTempFile| file.path().to_str().unwrap().to_owned();
+    let stored = profile("planned", tier("basic"));
+    tenant.kubectl(&["create", "-f", &of(&stored)]).unwrap();
+    let spec = |name| with(small(&tenant, name), json!({"profile": "planned"}));
+    tenant.create("acme", spec("acme")).await.unwrap();
+    tenant.ready("acme", 1).await;
+    plan(&tenant, &["acme", "--profile", &of(&stored)]).await.prints(&["0 to add, 0 to change, 0 to remove"]);
+
+    let changed = profile("planned", tier("gold"));
+    let shown = plan(&tenant, &["acme", "--profile", &of(&changed)]).await.done();
+    for part in ["~ Deployment acme-nextcloud\n", "tier: basic\n", "tier: gold\n", "0 to add, 1 to change, 0 to remove"]
+    {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+    let other = profile("other", json!({}));
+    let refused = "it has another Profile than planned, which ClientApp acme has";
+    plan(&tenant, &["acme", "--profile", &of(&other)]).await.failed(1, refused);
+    let typed = profile("planned", json!({"valeus": {}}));
+    plan(&tenant, &["acme", "--profile", &of(&typed)]).await.failed(1, "unknown field spec.valeus");
+    tenant.create("plain", with(small(&tenant, "plain"), json!({"suspend": true}))).await.unwrap();
+    plan(&tenant, &["plain", "--profile", &of(&stored)]).await.failed(1, "ClientApp plain has no Profile");
+    assert_eq!(tenant.listed("acme").unwrap().0, "1", "a plan changes nothing");
+    tenant.delete("acme").await;
+    tenant.kubectl(&["delete", "profile", "planned"]).unwrap();
 }
 
 #[tokio::test]

@@ -184,15 +184,14 @@ fn an_archive_has_all_files_or_is_none() {
     let volumes = filled();
     let [script, real] = ["script", "restic"].map(|name| bench.secrets.path().join(name));
     // Where a confined process may run it.
-    fs::copy(operator::restic().unwrap(), &real).unwrap();
+    program(operator::restic().unwrap(), &real).unwrap();
     // As restic ends whose user may not read a file. The tests' user may read all.
     let text = format!(
         "#!/bin/sh\nline='{{\"message_type\":\"error\",\"error\":{{\"message\":\"open /volumes/a: permission denied\"}}}}'\n\
          {} \"$@\" || exit\ncase \"$*\" in *' backup '*) echo \"$line\" >&2; exit 3 ;; esac\n",
         real.display()
     );
-    fs::write(&script, text).unwrap();
-    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    executable(&script, &text, 0o755).unwrap();
     let sentence = fails(with_env(archive(&bench, &volumes, "uid-1"), [("CLIENTAPP_RESTIC", &script)]));
     assert!(sentence.contains("a file could not be read (open /volumes/a: permission denied)"), "{sentence}");
     assert_eq!(bench.archives(), Vec::<String>::new());

@@ -15,6 +15,7 @@ use axum::http::{Method, StatusCode};
 use e2e::objects::{ACCESS_KEY, BUCKET, Fault, Objects, Rule, SECRET_KEY, make_dump as make};
 use e2e::operator;
 use e2e::postgres::{Node, PASSWORD, Postgres, USER};
+use e2e::shim::{executable, program};
 use e2e::wait::blocking_until;
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
@@ -512,7 +513,9 @@ fn what_newer_dumps_stand_for_goes() {
 fn input_that_cannot_be_right_is_refused_in_a_sentence() {
     let bench = Bench::new();
     small(bench.dumps(), A);
-    let nowhere = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    // It never accepts.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let nowhere = silent.local_addr().unwrap();
     let missing = bench.dumps().join("missing").display().to_string();
     let empty = tempfile::tempdir().unwrap();
     let not_pem = empty.path().join("not-pem").display().to_string();
@@ -534,7 +537,8 @@ fn input_that_cannot_be_right_is_refused_in_a_sentence() {
         ("DUMPS", &missing, &["missing", "No such file"]),
         ("DUMPS", none.path().to_str().unwrap(), &["there is no complete dump in"]),
     ] {
-        let push = with_env(bench.store(&["push"]), [("STORE_TIMEOUT", "3")]);
+        let timeout = if variable == "STORE_ENDPOINT" { "3" } else { "120" };
+        let push = with_env(bench.store(&["push"]), [("STORE_TIMEOUT", timeout)]);
         let sentence = fails(with_env(push, [(variable, value)]));
         for part in parts {
             assert!(sentence.contains(part), "{variable}: {part} is not in {sentence}");
@@ -601,8 +605,7 @@ fn nothing_else_of_the_container_can_be_read() {
         bench.dumps().display(),
         password.display(),
     );
-    fs::write(&script, text).unwrap();
-    fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    executable(&script, &text, 0o755).unwrap();
     // Where restic may do as it likes.
     let temporary = tempfile::tempdir().unwrap();
     let push = with_env(bench.store(&["push"]), [("CLIENTAPP_RESTIC", script.as_path()), ("TMPDIR", temporary.path())]);
