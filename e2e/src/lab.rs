@@ -366,27 +366,32 @@ impl Tenant {
         self.wait_for(name, "recreated", another).await;
     }
 
-    /// Waits until the check returns a value for an object, or for `None` if there is no such object.
+    /// Waits until the check returns a value for an object, or for `None` if there is no such object. An object that is still being
+    /// changed is waited for longer: each of many steps may take its time.
     pub async fn wait_for<K: Object, T>(&self, name: &str, what: &str, check: impl Fn(Option<&K>) -> Option<T>) -> T {
         let mut last = None;
         let mut objects = Box::pin(watcher::watch_object(self.api::<K>(), name));
-        let found = tokio::time::timeout(TIMEOUT, async {
+        let found = tokio::time::timeout(5 * TIMEOUT, async {
             loop {
-                let Some(Ok(object)) = objects.next().await else {
+                let object = match tokio::time::timeout(TIMEOUT, objects.next()).await {
+                    Ok(Some(Ok(object))) => object,
                     // The API server may be away.
-                    tokio::time::sleep(POLL).await;
-                    continue;
+                    Ok(_) => {
+                        tokio::time::sleep(POLL).await;
+                        continue;
+                    }
+                    Err(_) => return None,
                 };
                 last = object;
                 if let Some(object) = &mut last {
                     object.meta_mut().managed_fields = None;
                 }
                 if let Some(found) = check(last.as_ref()) {
-                    return found;
+                    return Some(found);
                 }
             }
         });
-        found.await.unwrap_or_else(|_| {
+        found.await.ok().flatten().unwrap_or_else(|| {
             panic!(
                 "{} {}/{name} was not {what}; it was {last:#?}\nthe operator's log:\n{}",
                 K::kind(&()),

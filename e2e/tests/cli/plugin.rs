@@ -361,9 +361,6 @@ async fn waiting_ends_for_a_reason() {
     typed(&tenant, &["wait", "acme", "--for", "condition=Released"]).await.done();
     let unready = typed(&tenant, &["wait", "acme", "--for", "condition=WorkloadsReady=False", "-o", "json"]).await;
     assert_eq!(unready.json()["metadata"]["name"], "acme");
-    // Without a terminal, progress is printed line by line, and only to stderr.
-    let late = typed(&tenant, &["wait", "acme", "--timeout", "5s"]).await;
-    assert!(late.stdout.is_empty() && late.stderr.lines().next().unwrap().starts_with("acme: "), "{late:#?}");
 
     let other = make(&tenant, "other", &["--chart-version", charts::UNRENDERABLE, "--wait"]).await;
     other.failed(4, "error: other: ");
@@ -372,19 +369,24 @@ async fn waiting_ends_for_a_reason() {
     let kubeconfig = tenant.lab.plane.kubeconfig();
     let mut waiting = command(&installed().join(PLUGIN), Some(&kubeconfig), &["wait", "acme", "-n", &namespace])
         .stderr(Stdio::piped())
-        .stdout(Stdio::null())
+        .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    first_line(&mut waiting);
+    // Without a terminal, progress is printed line by line, and only to stderr.
+    let line = first_line(&mut waiting);
+    assert!(line.starts_with("acme: "), "{line}");
     tenant.api::<ClientApp>().delete("acme", &DeleteParams::default()).await.unwrap();
-    let ended = tokio::task::spawn_blocking(move || waiting.wait().unwrap()).await.unwrap();
-    assert_eq!(ended.code(), Some(5));
+    let ended = tokio::task::spawn_blocking(move || waiting.wait_with_output().unwrap()).await.unwrap();
+    assert_eq!((ended.status.code(), &ended.stdout[..]), (Some(5), &b""[..]));
 }
 
-/// Waits until a child has written something to stderr.
-fn first_line(child: &mut Child) {
-    let mut byte = [0];
-    while child.stderr.as_mut().unwrap().read(&mut byte).unwrap() == 1 && byte != *b"\n" {}
+/// Waits until a child has written a line to stderr.
+fn first_line(child: &mut Child) -> String {
+    let (mut line, mut byte) = (Vec::new(), [0]);
+    while child.stderr.as_mut().unwrap().read(&mut byte).unwrap() == 1 && byte != *b"\n" {
+        line.push(byte[0]);
+    }
+    String::from_utf8(line).unwrap()
 }
 
 #[tokio::test]

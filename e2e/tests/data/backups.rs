@@ -214,10 +214,13 @@ async fn a_backup_of_one_moment_and_an_upgrade_do_not_wait_for_each_other() {
     let backed_up = json!({"postgres": {"provider": "standalone"}, "upgrade": {"backup": true}});
     site.install(with(site.spec(), backed_up)).await;
     write(&site.files("acme").await, "data/a.txt", "content");
+    // It is not over before the upgrade is due.
+    site.objects.set([Rule::new(Method::PUT, "/data/", Fault::Hang)]);
     site.apply(KIND, "still", &json!({"of": {"name": "acme"}, "quiesce": true})).unwrap();
     let stopped = |found: Option<&ClientApp>| found?.annotations().get(annotation::STOPPED_FOR).map(drop);
     tenant.wait_for("acme", "stopped", stopped).await;
     tenant.patch("acme", json!({"chartVersion": charts::PATCH})).await.unwrap();
+    site.objects.set([]);
     in_phase(&site, "still", BackupPhase::Completed).await;
     let is_upgraded = |status: &ClientAppStatus| {
         let release = status.release.as_ref().and_then(|release| release.chart_version.as_deref());
@@ -393,6 +396,6 @@ async fn what_a_backup_has_made_goes_with_it_if_it_says_so() {
 
     // The namespace does not wait for it.
     tenant.kubectl(&["delete", "secret", "s3"]).unwrap();
-    tenant.kubectl(&["delete", "namespace", &tenant.namespace, "--timeout=120s"]).unwrap();
+    tenant.kubectl(&["delete", "namespace", &tenant.namespace, "--timeout=10m"]).unwrap();
     assert_eq!(site.snapshots(), left);
 }

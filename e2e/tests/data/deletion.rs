@@ -157,13 +157,13 @@ async fn an_object_that_does_not_decode_keeps_its_release_and_can_be_deleted() {
     let deep = format!("{}1{}", r#"{"a":"#.repeat(200), "}".repeat(200));
     let patch = format!(r#"{{"spec":{{"values":{deep}}}}}"#);
     tenant.kubectl(&["patch", "clientapp", "acme", "--type=merge", "-p", &patch]).unwrap();
-    tenant.kubectl(&["wait", "clientapp/acme", "--for=condition=Stalled=True", "--timeout=60s"]).unwrap();
+    tenant.kubectl(&["wait", "clientapp/acme", "--for=condition=Stalled=True", "--timeout=120s"]).unwrap();
     let ready = r#"jsonpath={.status.conditions[?(@.type=="Ready")].message}"#;
     let told = tenant.kubectl(&["get", "clientapp", "acme", "-o", ready]).unwrap();
     assert!(told.starts_with("the stored object does not decode: spec.values.a"), "{told}");
     assert_eq!(tenant.listed("acme").unwrap().1, "deployed");
 
-    tenant.kubectl(&["delete", "clientapp", "acme", "--timeout=90s"]).unwrap();
+    tenant.kubectl(&["delete", "clientapp", "acme", "--timeout=120s"]).unwrap();
     assert_eq!(tenant.listed("acme"), None);
     // If the policy cannot be read, the data is kept.
     is_retained(&tenant, "acme", &password).await;

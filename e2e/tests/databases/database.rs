@@ -84,18 +84,18 @@ async fn helm_waits_until_the_database_is_ready_and_goes_on_without_it() {
     // Percona takes a password that a user writes, and helm hands it to the app.
     const SECRET: &str = "acme-pg-pguser-clientapp";
     let before = tenant.api::<Secret>().get(SECRET).await.unwrap().data.unwrap();
-    let rotated = json!({"stringData": {"password": "rotated", "verifier": ""}});
+    // If it was at work meanwhile, it would put back what it has read before.
+    tenant.percona_ignores(true).await;
+    let rotated = Patch::Merge(json!({"stringData": {"password": "rotated", "verifier": ""}}));
+    tenant.api::<Secret>().patch(SECRET, &PatchParams::default(), &rotated).await.unwrap();
+    tenant.ready("acme", 3).await;
+    tenant.percona_ignores(false).await;
     let after = until("Percona takes a password", async || {
         let data = tenant.api::<Secret>().get(SECRET).await.ok()?.data?;
-        // If it is at work meanwhile, it puts back what it has read before.
-        if data["password"].0 != b"rotated" {
-            let patch = Patch::Merge(&rotated);
-            tenant.api::<Secret>().patch(SECRET, &PatchParams::default(), &patch).await.ok()?;
-            return None;
-        }
         data["verifier"].0.starts_with(b"SCRAM-SHA-256$").then_some(data)
     })
     .await;
+    assert_eq!(after["password"].0, b"rotated");
     assert_ne!((&after["verifier"], &after["pgbouncer-uri"]), (&before["verifier"], &before["pgbouncer-uri"]));
     tenant.ready("acme", 3).await;
 

@@ -187,7 +187,7 @@ async fn a_postgresql_that_is_deleted_by_mistake_keeps_its_data() {
     tenant.ready("acme", 1).await;
     let claim = tenant.api::<PersistentVolumeClaim>().get("data-acme-pg-0").await.unwrap();
     let password = secret(&tenant, "acme-pg-credentials", "password").await;
-    tenant.kubectl(&["delete", "postgresql", "acme-pg", "--timeout=60s"]).unwrap();
+    tenant.kubectl(&["delete", "postgresql", "acme-pg", "--timeout=120s"]).unwrap();
 
     // The recreated Postgresql does not start an empty database in place of the lost one, and says how to hand over the
     // old data.
