@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use crate::{
     helm::{ChartName, ChartSource, CredentialFiles, Flags, HelmSettings, InvalidCredentials, values},
+    lease::rules::{MAX_DURATION, MIN_DURATION},
     platform::operator_image::{ProxyExceptions, ProxyUrl, StoreProxy},
     yaml,
 };
@@ -125,6 +126,16 @@ pub struct RunArgs {
     /// Namespace of the leader election Lease [default: the operator's own]
     #[arg(long, env = "CLIENTAPP_LEASE_NAMESPACE", value_name = "NAMESPACE")]
     pub lease_namespace: Option<String>,
+    /// Duration of that Lease, in seconds: the longer it is, the longer the API server may be without an answer while helm runs, and the
+    /// later a standby takes over from a leader that crashed.
+    #[arg(
+        long,
+        env = "CLIENTAPP_LEASE_DURATION",
+        default_value_t = MIN_DURATION.as_secs(),
+        value_parser = clap::value_parser!(u64).range(MIN_DURATION.as_secs()..=MAX_DURATION.as_secs()),
+        value_name = "SECONDS"
+    )]
+    pub(crate) lease_duration: u64,
 }
 
 /// How to serve the HTTP API, for `run`. [`crate::api::settings`] refuses invalid combinations.

@@ -2,15 +2,7 @@
 //!
 //! [`rules`] decides, pure; this module reads and writes, an **effect**. Clocks of different machines are never compared: a standby
 //! takes the lock once its record has not *changed* for the lock's duration, by the standby's own clock, and a leader's term counts
-//! from when it *sent* the last renewal that was confirmed. The times depend on each other:
-//!
-//! | | |
-//! |---|---|
-//! | `RENEWAL` 1 s | interval of renewals |
-//! | `REQUEST_TIMEOUT` 2 s | timeout of a request: if one hangs, there is time for another within the term |
-//! | `TERM` 5 s | after this long without a confirmed renewal, leadership is over: neither the operator nor its helm processes send
-//! anything, and requests in flight are cut off |
-//! | `DURATION` 7 s | duration of the lock: no other operator may lead earlier |
+//! from when it *sent* the last renewal that was confirmed. All [`Times`] follow from the lock's duration.
 
 pub(crate) mod rules;
 
@@ -30,29 +22,46 @@ use tokio::{
 };
 use tokio_util::task::AbortOnDropHandle;
 
-use self::rules::{DURATION, Observation};
+use self::rules::Observation;
 use crate::{
     crd::LEASE,
     leadership::{Leadership, since_boot},
     platform::error::api_sentence,
 };
-const TERM: Duration = Duration::from_secs(5);
-const RENEW_INTERVAL: Duration = Duration::from_secs(1);
 /// Interval at which a standby checks the lock.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Delay after a failed request.
 const RETRY_DELAY: Duration = Duration::from_millis(500);
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
+/// Timeout of each request that releases the lock: the pod has little time to end.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
 const FIELD_MANAGER: &str = "clientapp-operator/lease";
 /// Status of the response if another operator was faster.
 const CONFLICT: u16 = 409;
 const NOT_FOUND: u16 = 404;
 const DELETED: &str = "it was deleted";
 
-// A request that is cut off at the end of the term may still take effect, or may not even have been read by the API server. This leaves
-// time for that.
-const _: () = assert!(TERM.as_secs() + 2 <= DURATION.as_secs());
-const _: () = assert!(RENEW_INTERVAL.as_secs() + 2 * REQUEST_TIMEOUT.as_secs() <= TERM.as_secs());
+/// Holds the times of a leader.
+#[derive(Clone, Copy)]
+struct Times {
+    /// How long the lock lasts: no other operator may lead earlier.
+    duration: Duration,
+    /// After this long without a confirmed renewal, leadership is over: neither the operator nor its helm processes send anything, and
+    /// requests in flight are cut off. Such a request may still take effect, or may not even have been read by the API server; the rest of
+    /// `duration` leaves time for that.
+    term: Duration,
+    /// Interval of renewals.
+    renewal: Duration,
+    /// Timeout of a request: if one hangs, there is time for another within the term.
+    request: Duration,
+}
+
+impl Times {
+    /// Derives them from the duration of the lock, [`rules::MIN_DURATION`] or longer.
+    fn of(duration: Duration) -> Times {
+        let (term, renewal) = (duration - Duration::from_secs(2), duration / 7);
+        Times { duration, term, renewal, request: (term - renewal) / 2 }
+    }
+}
 
 /// Reads the clock for the record, which users read, and which operators of older versions compared.
 #[expect(clippy::disallowed_methods, reason = "written into the record; no decision depends on it")]
@@ -83,6 +92,7 @@ struct Requests {
     /// `namespace/name`.
     lease_name: String,
     identity: String,
+    times: Times,
 }
 
 pub(crate) struct Held {
@@ -123,12 +133,14 @@ impl Lease {
         thread: &Handle,
         namespace: &str,
         identity: String,
+        duration: Duration,
     ) -> kube::Result<Lease> {
         let place = format!("{namespace}/{LEASE}");
         let entered = thread.enter();
         let api = Api::namespaced(client()?, namespace);
         drop(entered);
-        Ok(Lease { requests: Arc::new(Requests { api, lease_name: place, identity }), thread: thread.clone() })
+        let requests = Requests { api, lease_name: place, identity, times: Times::of(duration) };
+        Ok(Lease { requests: Arc::new(requests), thread: thread.clone() })
     }
 
     /// Runs work on the thread until nobody awaits the result.
@@ -146,7 +158,7 @@ impl Lease {
     /// Checks that the Lease can be read.
     pub(crate) async fn check_readable(&self) -> Result<(), Error> {
         let requests = self.requests.clone();
-        self.run_on_thread(async move { requests.get(REQUEST_TIMEOUT).await.map(|_| ()) }).await
+        self.run_on_thread(async move { requests.get(requests.times.request).await.map(|_| ()) }).await
     }
 
     pub(crate) async fn acquire(&self) -> Held {
@@ -189,22 +201,23 @@ impl Requests {
     }
 
     async fn attempt(&self, observation: &mut Observation) -> Result<Option<Held>, Error> {
-        let lease = self.get(REQUEST_TIMEOUT).await?;
+        let Times { duration, term, request, .. } = self.times;
+        let lease = self.get(request).await?;
         let record = lease.as_ref().map(|lease| lease.spec.clone().unwrap_or_default());
         let now = since_boot();
         *observation = std::mem::take(observation).observe(record, now);
         if !observation.is_free(&self.identity, now) {
             return Ok(None);
         }
-        let spec =
-            rules::acquired_record(lease.as_ref().and_then(|lease| lease.spec.as_ref()), &self.identity, wall_clock());
+        let record = lease.as_ref().and_then(|lease| lease.spec.as_ref());
+        let spec = rules::acquired_record(record, &self.identity, duration, wall_clock());
         let sent = since_boot();
         let acquired = match lease {
-            Some(lease) => self.write(&lease, spec, REQUEST_TIMEOUT).await,
+            Some(lease) => self.write(&lease, spec, request).await,
             None => self.create(spec).await,
         };
         match acquired {
-            Ok(lease) => Ok(Some(Held { lead: Leadership::until(sent + TERM), lease: Arc::new(Mutex::new(lease)) })),
+            Ok(lease) => Ok(Some(Held { lead: Leadership::until(sent + term), lease: Arc::new(Mutex::new(lease)) })),
             Err(error) if error.has_status(CONFLICT) || error.has_status(NOT_FOUND) => Ok(None),
             Err(error) => Err(error),
         }
@@ -213,20 +226,21 @@ impl Requests {
     /// Renews it until it is lost, and returns the reason.
     async fn renew_until_lost(&self, lead: &Leadership, held: &mut coordination::Lease) -> String {
         let mut failures = FailureLog::default();
-        let mut pause = RENEW_INTERVAL;
+        let Times { term, renewal, request, .. } = self.times;
+        let mut pause = renewal;
         loop {
             sleep(pause.min(lead.remaining())).await;
             let left = lead.remaining();
             if left.is_zero() {
                 let problem = failures.last.as_deref().unwrap_or("this process was suspended");
-                return format!("it could not be renewed for {} s: {problem}", TERM.as_secs());
+                return format!("it could not be renewed for {} s: {problem}", term.as_secs());
             }
             let sent = since_boot();
-            pause = match self.renew(held, left.min(REQUEST_TIMEOUT)).await {
+            pause = match self.renew(held, left.min(request)).await {
                 // If the term is already over, the next iteration notices.
-                Ok(Renewal::Confirmed) if lead.extend(sent + TERM) => {
+                Ok(Renewal::Confirmed) if lead.extend(sent + term) => {
                     failures.succeeded();
-                    RENEW_INTERVAL.saturating_sub(since_boot().saturating_sub(sent))
+                    renewal.saturating_sub(since_boot().saturating_sub(sent))
                 }
                 Ok(Renewal::Confirmed | Renewal::Again) => RETRY_DELAY,
                 Ok(Renewal::Lost(lost)) => return lost,
@@ -239,7 +253,7 @@ impl Requests {
     }
 
     async fn renew(&self, held: &mut coordination::Lease, limit: Duration) -> Result<Renewal, Error> {
-        let spec = rules::acquired_record(held.spec.as_ref(), &self.identity, wall_clock());
+        let spec = rules::acquired_record(held.spec.as_ref(), &self.identity, self.times.duration, wall_clock());
         match self.write(held, spec, limit).await {
             Ok(lease) => {
                 *held = lease;
@@ -268,12 +282,12 @@ impl Requests {
     async fn release(&self, held: &mut coordination::Lease) {
         let written = async {
             let free = |lease: &coordination::Lease| rules::released_record(lease.spec.as_ref(), wall_clock());
-            match self.write(held, free(held), REQUEST_TIMEOUT).await {
+            match self.write(held, free(held), RELEASE_TIMEOUT).await {
                 // The last renewal may have been dropped before its response arrived.
-                Err(error) if error.has_status(CONFLICT) => match self.get(REQUEST_TIMEOUT).await? {
+                Err(error) if error.has_status(CONFLICT) => match self.get(RELEASE_TIMEOUT).await? {
                     Some(lease) if rules::holder(lease.spec.as_ref()) == Some(&self.identity) => {
                         *held = lease;
-                        self.write(held, free(held), REQUEST_TIMEOUT).await.map(|_| ())
+                        self.write(held, free(held), RELEASE_TIMEOUT).await.map(|_| ())
                     }
                     _ => Ok(()),
                 },
@@ -281,7 +295,7 @@ impl Requests {
             }
         };
         if let Err(error) = written.await {
-            tracing::warn!(%error, "cannot release the lease; it is valid for {} s more", DURATION.as_secs());
+            tracing::warn!(%error, "cannot release the lease; it is valid for {} s more", self.times.duration.as_secs());
         }
     }
 
@@ -293,7 +307,7 @@ impl Requests {
         let mut lease = coordination::Lease { spec: Some(spec), ..coordination::Lease::default() };
         lease.metadata.name = Some(LEASE.to_owned());
         let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
-        self.within(REQUEST_TIMEOUT, "create", self.api.create(&params, &lease)).await
+        self.within(self.times.request, "create", self.api.create(&params, &lease)).await
     }
 
     /// Writes the record, provided that the Lease has not changed since `seen`.
@@ -359,6 +373,16 @@ mod tests {
     use super::*;
     use crate::platform::fake;
 
+    #[test]
+    fn a_term_has_time_for_a_renewal_that_hangs_and_ends_before_the_lock() {
+        for (duration, expected) in [(7, (5000, 1000, 2000)), (15, (13000, 2142, 5428)), (60, (58000, 8571, 24714))] {
+            let times = Times::of(Duration::from_secs(duration));
+            let in_ms = [times.term, times.renewal, times.request].map(|time| time.as_millis());
+            assert_eq!((in_ms[0], in_ms[1], in_ms[2]), expected, "{duration} s");
+            assert!(times.renewal + 2 * times.request <= times.term, "{duration} s");
+        }
+    }
+
     /// The only thread of this test is blocked, as those of the operator may be by what a tenant asks for.
     #[tokio::test]
     async fn it_is_kept_while_all_other_threads_are_busy() {
@@ -369,9 +393,9 @@ mod tests {
                 (200, json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": LEASE}}))
             }))
         };
-        let lease = Lease::new(client, thread.handle(), "operator", "one".to_owned()).unwrap();
+        let lease = Lease::new(client, thread.handle(), "operator", "one".to_owned(), rules::MIN_DURATION).unwrap();
         let record = Arc::new(Mutex::new(coordination::Lease::default()));
-        let held = Held { lead: Leadership::until(since_boot() + TERM), lease: record };
+        let held = Held { lead: Leadership::until(since_boot() + lease.requests.times.term), lease: record };
         let mut kept = pin!(lease.keep(&held));
         assert!(futures::poll!(kept.as_mut()).is_pending());
         for _ in 0..2 {

@@ -99,7 +99,8 @@ async fn lead(
     let namespace = args.lease_namespace.clone().unwrap_or_else(|| kube_config.default_namespace.clone());
     let requests = client::requests(&kube_config)?;
     let holder = identity::identity();
-    let lease = Lease::new(|| client::requests(&kube_config), lease_runtime, &namespace, holder.clone())?;
+    let duration = Duration::from_secs(args.lease_duration);
+    let lease = Lease::new(|| client::requests(&kube_config), lease_runtime, &namespace, holder.clone(), duration)?;
     let usable = usable(args, &helm, &lease, (&requests, &kube_config.default_namespace), ready);
     let Some(image) = stop.run_until_cancelled(usable).await.transpose()? else {
         return Ok(());

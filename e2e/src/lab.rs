@@ -112,7 +112,9 @@ impl Lab {
         let image = ("CLIENTAPP_IMAGE".to_owned(), IMAGE.to_owned());
         // For the tests that run at once.
         let helms = ("CLIENTAPP_MAX_CONCURRENT".to_owned(), "6".to_owned());
-        lab.start_operator(&Options { environment: vec![image, helms], ..lab.options() })?;
+        // Nothing kills it, and all of its tests would notice a run of helm that is cut off while the machine has no time for the servers.
+        let lease = ("CLIENTAPP_LEASE_DURATION".to_owned(), "60".to_owned());
+        lab.start_operator(&Options { environment: vec![image, helms, lease], ..lab.options() })?;
         Ok(lab)
     }
 

@@ -5,10 +5,10 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::{api::coordination::v1::LeaseSpec, apimachinery::pkg::apis::meta::v1::MicroTime};
 
-/// Validity of the lock: no other operator may lead before it has passed.
-pub(super) const DURATION: Duration = Duration::from_secs(7);
-/// Upper limit of a standby's wait, whatever the record says.
-const MAX_VALIDITY: Duration = Duration::from_secs(60);
+/// Shortest duration of the lock, which a record that names none is taken to have.
+pub(crate) const MIN_DURATION: Duration = Duration::from_secs(7);
+/// Longest duration of the lock, and so of a standby's wait, whatever the record says.
+pub(crate) const MAX_DURATION: Duration = Duration::from_secs(60);
 
 /// Holds a standby's view of the Lease.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -41,24 +41,29 @@ impl Observation {
     }
 }
 
-/// Returns the validity of a record: operators of other versions may use other durations.
+/// Returns the validity of a record: other operators may be set to other durations.
 fn validity(spec: &LeaseSpec) -> Duration {
     let seconds = spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
-    seconds.map_or(DURATION, Duration::from_secs).clamp(DURATION, MAX_VALIDITY)
+    seconds.map_or(MIN_DURATION, Duration::from_secs).clamp(MIN_DURATION, MAX_DURATION)
 }
 
 pub(crate) fn holder(spec: Option<&LeaseSpec>) -> Option<&str> {
     spec?.holder_identity.as_deref().filter(|holder| !holder.is_empty())
 }
 
-/// Returns the record after `identity` takes or renews the lock.
-pub(crate) fn acquired_record(record: Option<&LeaseSpec>, identity: &str, now: Timestamp) -> LeaseSpec {
+/// Returns the record after `identity` takes or renews the lock for `duration`.
+pub(crate) fn acquired_record(
+    record: Option<&LeaseSpec>,
+    identity: &str,
+    duration: Duration,
+    now: Timestamp,
+) -> LeaseSpec {
     let renewed = holder(record) == Some(identity);
     let acquired = record.filter(|_| renewed).and_then(|spec| spec.acquire_time.clone());
     let transitions = record.and_then(|spec| spec.lease_transitions);
     LeaseSpec {
         holder_identity: Some(identity.to_owned()),
-        lease_duration_seconds: Some(DURATION.as_secs() as i32),
+        lease_duration_seconds: Some(duration.as_secs() as i32),
         acquire_time: acquired.or(Some(MicroTime(now))),
         renew_time: Some(MicroTime(now)),
         lease_transitions: Some(match transitions {
@@ -96,7 +101,7 @@ mod tests {
 
     /// A record that `holder` has renewed at this second of *its* clock.
     fn by(holder: &str, renewed: i64) -> Option<LeaseSpec> {
-        Some(acquired_record(None, holder, wall(renewed)))
+        Some(acquired_record(None, holder, MIN_DURATION, wall(renewed)))
     }
 
     #[test]
@@ -146,8 +151,9 @@ mod tests {
 
     #[test]
     fn the_record_says_since_when_and_how_often_it_changed_hands() {
-        let record =
-            |record: Option<&LeaseSpec>, holder: &str, second: i64| acquired_record(record, holder, wall(second));
+        let record = |record: Option<&LeaseSpec>, holder: &str, second: i64| {
+            acquired_record(record, holder, MIN_DURATION, wall(second))
+        };
         let first = record(None, "a", 0);
         assert_eq!((holder(Some(&first)), first.lease_transitions), (Some("a"), Some(0)));
         let renewed = record(Some(&first), "a", 9);
