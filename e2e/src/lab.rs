@@ -373,7 +373,8 @@ impl Tenant {
     pub async fn wait_for<K: Object, T>(&self, name: &str, what: &str, check: impl Fn(Option<&K>) -> Option<T>) -> T {
         let mut last = None;
         let mut objects = Box::pin(watcher::watch_object(self.api::<K>(), name));
-        let found = tokio::time::timeout(5 * TIMEOUT, async {
+        // On the heap, since a test waits many times, and each wait has a place in its future.
+        let found = Box::pin(async {
             loop {
                 let object = match tokio::time::timeout(TIMEOUT, objects.next()).await {
                     Ok(Some(Ok(object))) => object,
@@ -393,7 +394,7 @@ impl Tenant {
                 }
             }
         });
-        found.await.ok().flatten().unwrap_or_else(|| {
+        tokio::time::timeout(5 * TIMEOUT, found).await.ok().flatten().unwrap_or_else(|| {
             panic!(
                 "{} {}/{name} was not {what}; it was {last:#?}\nthe operator's log:\n{}",
                 K::kind(&()),

@@ -103,7 +103,13 @@ async fn every_verb_that_is_granted_is_used_and_none_is_missing() {
     };
     let postgres = tokio::task::spawn_blocking(start).await.unwrap();
     let tenant = lab.tenant("rights").await;
-    tokio::join!(use_clientapps(&tenant), use_the_api(lab, &tenant), use_postgresqls(lab), use_writers(lab, &postgres));
+    // On the heap: together they are larger than a test's stack.
+    tokio::join!(
+        Box::pin(use_clientapps(&tenant)),
+        Box::pin(use_the_api(lab, &tenant)),
+        Box::pin(use_postgresqls(lab)),
+        Box::pin(use_writers(lab, &postgres)),
+    );
 
     let mut apps = granted(&tenant.client, &["clientapp-operator", "clientapp-operator-api"]).await;
     let own = Api::<Role>::namespaced(tenant.client.clone(), manifests::NAMESPACE);
