@@ -31,6 +31,8 @@ mod start;
 pub(crate) mod status;
 pub(crate) mod teardown;
 
+use std::time::Duration;
+
 use kube::runtime::{controller::Action, watcher::Event};
 
 pub use self::teardown::policy::{AppResource, DeletionOptions, DeletionOutcome};
@@ -146,6 +148,10 @@ async fn bring_up(ctx: &Ctx, app: &App<'_>) -> Result<Action, Error> {
     let status = build_status(&pass, now);
     // The intent is recorded before a step acts on it.
     if !plan.only_makes_credentials() {
+        // Its turn may have been taken back while it was observed.
+        if profile.is_taken_by(app) && ctx.profile(app).is_none_or(|now| !now.is_same(&profile)) {
+            return Ok(Action::requeue(Duration::ZERO));
+        }
         write::report(ctx, app, &pass, &status).await?;
     }
     if let Ok(desired) = &desired {

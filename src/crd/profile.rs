@@ -275,6 +275,8 @@ pub struct BoundRevision {
     pub revision: i64,
     /// Name of the ControllerRevision, in the operator's namespace.
     pub name: String,
+    /// Since when the ClientApp has it.
+    pub since: Option<Time>,
     /// Since when the ClientApp is Ready with it.
     pub ready_since: Option<Time>,
 }

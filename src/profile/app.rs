@@ -49,6 +49,16 @@ pub(super) fn view(
     })
 }
 
+/// Returns the names of the revisions that ClientApps have of this Profile, and that are gone.
+pub(super) fn lost(apps: &[Arc<Guard<ClientApp>>], profile: &str, revisions: &[Arc<ProfileRevision>]) -> Vec<String> {
+    let of_profile = |app: &Arc<Guard<ClientApp>>| {
+        let object = app.object.as_ref().ok().filter(|object| object.spec.profile.as_deref() == Some(profile))?;
+        let has = object.status.as_ref()?.profile_revision.as_ref().filter(|has| has.profile == profile)?;
+        (!revisions.iter().any(|revision| revision.name == has.name)).then(|| has.name.clone())
+    };
+    apps.iter().filter_map(of_profile).collect()
+}
+
 /// Returns the selector of the canaries.
 ///
 /// # Errors
@@ -59,17 +69,22 @@ pub(super) fn canaries(selector: Option<&LabelSelector>) -> Result<Option<Select
 
 fn health(status: &ClientAppStatus, now: Timestamp) -> Health {
     let holds = |type_: &str| find(&status.conditions, type_).filter(|found| found.status == "True");
-    let since = status.profile_revision.as_ref().and_then(|has| has.ready_since.as_ref());
-    match (holds(kind::READY), since) {
+    let has = status.profile_revision.as_ref();
+    match (holds(kind::READY), has.and_then(|has| has.ready_since.as_ref())) {
         _ if holds(kind::STALLED).is_some() => Health::Failed,
-        (Some(_), Some(since)) => Health::Ready(since.0),
+        // The clock of another operator may have been ahead.
+        (Some(_), Some(since)) => Health::Ready(since.0.min(now)),
         (Some(_), None) => Health::Waits,
         (None, _) => {
-            let ready = find(&status.conditions, kind::READY);
-            let class = ready.and_then(|ready| Reason::parse(&ready.reason)).map(Reason::class);
-            let is_late =
-                ready.is_some_and(|ready| now.duration_since(ready.last_transition_time.0) >= PROGRESS_DEADLINE);
-            if class == Some(Class::Trouble) || is_late { Health::Failed } else { Health::Waits }
+            let Some(ready) = find(&status.conditions, kind::READY) else { return Health::Waits };
+            // That the API server does not answer says nothing about the revision.
+            let is_trouble = Reason::parse(&ready.reason)
+                .is_some_and(|reason| reason.class() == Class::Trouble && reason != Reason::ApiUnavailable);
+            // An app that was not Ready before has as long as any other.
+            let since = has
+                .and_then(|has| has.since.as_ref())
+                .map_or(ready.last_transition_time.0, |taken| taken.0.max(ready.last_transition_time.0));
+            if is_trouble || now.duration_since(since) >= PROGRESS_DEADLINE { Health::Failed } else { Health::Waits }
         }
     }
 }
@@ -124,6 +139,7 @@ mod tests {
             (("True", "Late"), "False", false, Health::Waits),
             (("False", "UpgradeFailed"), "False", false, Health::Failed),
             (("False", "ChartInvalid"), "True", false, Health::Failed),
+            (("Unknown", "ApiUnavailable"), "False", false, Health::Waits),
         ] {
             let mut has = json!({"profile": "team", "revision": 2, "name": "team-2"});
             if ready_since {
@@ -136,6 +152,22 @@ mod tests {
                 (expected, Some(2), true),
                 "{ready:?} {stalled}"
             );
+        }
+    }
+
+    #[test]
+    fn an_app_has_half_an_hour_from_when_it_took_the_revision_and_no_clock_is_ahead() {
+        let now: Timestamp = "2026-01-31T03:29:00Z".parse().unwrap();
+        for (ready, more, expected) in [
+            (("False", "Late"), json!({"since": "2026-01-31T03:28:00Z"}), Health::Waits),
+            (("False", "Late"), json!({"since": "2026-01-31T02:59:00Z"}), Health::Failed),
+            (("False", "Late"), json!({"since": "2026-01-30T02:59:00Z"}), Health::Failed),
+            (("False", "Upgrading"), json!({"since": "2026-01-30T02:59:00Z"}), Health::Waits),
+            (("True", "Ready"), json!({"readySince": "2999-01-31T02:59:00Z"}), Health::Ready(now)),
+        ] {
+            let has = merged(json!({"profile": "team", "revision": 2, "name": "team-2"}), more.clone());
+            let status = json!({"conditions": conditions(ready, "False"), "profileRevision": has});
+            assert_eq!(seen(&json!({}), &status).unwrap().health, expected, "{ready:?} {more}");
         }
     }
 

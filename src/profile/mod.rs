@@ -200,7 +200,7 @@ async fn reconcile(ctx: &ProfileContext, profile: &Reconciling<'_>) -> Result<Ac
         && rollout.revision.is_none()
     {
         let problem = format!(
-            "the ControllerRevision of revision {lost}, which ClientApps have, is gone: set spec.rollout.revision, the newest is {newest}"
+            "the ControllerRevision of revision {lost}, which ClientApps have, is gone: set spec.rollout.revision, which all then take at once; the newest is {newest}"
         );
         return ctx.refuse(profile, problem).await;
     }
@@ -216,9 +216,11 @@ async fn reconcile(ctx: &ProfileContext, profile: &Reconciling<'_>) -> Result<Ac
     let mut apps: Vec<AppView> = ctx.apps.store.state().iter().filter_map(view).collect();
     let turns = ctx.profiles.turns_of(profile.uid());
     let none = BTreeSet::new();
-    let permitted = if turns.target == target_revision.name { &turns.permitted } else { &none };
-    let decide =
-        |apps: &[AppView]| waves::decide(&Rollout { current, target, spec: &rollout, apps, permitted, window }, now);
+    let is_same = turns.target == target_revision.name;
+    let (permitted, is_through) = if is_same { (&turns.permitted, turns.is_through) } else { (&none, false) };
+    let decide = |apps: &[AppView]| {
+        waves::decide(&Rollout { current, target, spec: &rollout, apps, permitted, is_through, window }, now)
+    };
     let mut decision = decide(&apps);
     let mut next_check = None;
     match &rollout.health {
@@ -246,6 +248,7 @@ async fn reconcile(ctx: &ProfileContext, profile: &Reconciling<'_>) -> Result<Ac
             current: named(current).map(|revision| revision.name.clone()).unwrap_or_default(),
             target: target_revision.name.clone(),
             permitted: decision.permitted.clone(),
+            is_through: decision.is_through,
         },
     );
     ctx.forget_outdated(&revisions, |number| {
@@ -360,9 +363,13 @@ impl ProfileContext {
     ) -> Result<Vec<Arc<ProfileRevision>>, ReconcileFailure> {
         let mut revisions = self.profiles.revisions_of(profile.uid());
         let newest = revisions.last();
-        let number = newest.map_or(0, |newest| newest.number) + 1;
+        let ProfileStatus { current_revision, update_revision, .. } = profile.recorded_status;
         // Its name tells what it contains, however the API server stores that.
-        if newest.is_none_or(|newest| newest.name != revision::name(profile.guard, newest.number, content)) {
+        let name = |number| revision::name(profile.guard, number, content);
+        let lost = app::lost(&self.apps.store.state(), &profile.key.name, &revisions);
+        let number =
+            revision::number(newest.map(|newest| &**newest), current_revision.max(update_revision), &lost, name);
+        if newest.is_none_or(|newest| newest.number != number) {
             let object = revision::object(profile.guard, &self.namespace, number, content);
             let api = Api::namespaced(self.parts.client.clone(), &self.namespace);
             let made = create_if_absent(&api, None, &object).await;

@@ -32,6 +32,8 @@ pub(super) struct Turns {
     pub(super) target: String,
     /// uids of the ClientApps whose turn it is.
     pub(super) permitted: BTreeSet<String>,
+    /// True once the last wave is through.
+    pub(super) is_through: bool,
 }
 
 impl Turns {

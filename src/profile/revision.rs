@@ -80,8 +80,64 @@ pub(super) fn read(object: &ControllerRevision) -> Option<ProfileRevision> {
     })
 }
 
+/// Returns the number of the revision with what a Profile gives now, whose name depends on the number: that of the newest, or a new one.
+///
+/// `lost` are the names of the revisions that ClientApps have and that are gone. None of their numbers is used for anything else, or these
+/// ClientApps would be taken to have that; so the `recorded` number, the last that the Profile has told, is used again only for what it was.
+pub(super) fn number(
+    newest: Option<&ProfileRevision>,
+    recorded: Option<i64>,
+    lost: &[String],
+    name: impl Fn(i64) -> String,
+) -> i64 {
+    let last = newest.map(|newest| newest.number).max(recorded).unwrap_or_default();
+    let is_it = match newest.filter(|newest| newest.number == last) {
+        Some(newest) => newest.name == name(last),
+        None => last > 0 && (lost.is_empty() || lost.contains(&name(last))),
+    };
+    if is_it { last } else { last + 1 }
+}
+
 /// Returns the names of revisions, in ascending order of number, that are neither among the newest nor in use.
 pub(super) fn outdated(revisions: &[Arc<ProfileRevision>], is_used: impl Fn(i64) -> bool) -> Vec<&str> {
     let old = revisions.iter().take(revisions.len().saturating_sub(KEPT));
     old.filter(|revision| !is_used(revision.number)).map(|revision| revision.name.as_str()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_is_never_used_for_something_else() {
+        let revision = |(number, content): (i64, &str)| ProfileRevision {
+            name: format!("team-{number}-{content}"),
+            profile: "team".to_owned(),
+            profile_uid: "uid".to_owned(),
+            number,
+            spec: Err(String::new()),
+            base_values: Value::Null,
+        };
+        for (newest, recorded, lost, expected) in [
+            (None, None, vec![], 1),
+            (Some((1, "now")), None, vec![], 1),
+            (Some((1, "now")), Some(1), vec![], 1),
+            (Some((1, "before")), Some(1), vec![], 2),
+            // Another revision is wanted.
+            (Some((3, "now")), Some(1), vec![], 3),
+            // All are gone, and nothing has changed; or it has.
+            (None, Some(1), vec!["team-1-now"], 1),
+            (None, Some(1), vec!["team-1-before"], 2),
+            (None, Some(1), vec![], 1),
+            // The newest is gone, which some have.
+            (Some((1, "before")), Some(2), vec!["team-2-now"], 2),
+            (Some((1, "now")), Some(2), vec!["team-2-before"], 3),
+            (Some((1, "before")), Some(2), vec!["team-2-before", "team-2-now"], 2),
+        ] {
+            let lost: Vec<_> = lost.into_iter().map(str::to_owned).collect();
+            let newest = newest.map(revision);
+            let found = number(newest.as_ref(), recorded, &lost, |number| format!("team-{number}-now"));
+            assert_eq!(found, expected, "{newest:?} {recorded:?} {lost:?}");
+        }
+    }
 }

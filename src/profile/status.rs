@@ -169,8 +169,13 @@ mod tests {
             (Some(&failed), Wait::Stopped(1), "RolloutStopped", stops, &fails),
             (Some(&awaited), Wait::NotReady(1), "RollingOut", goes_on, &waits),
         ] {
-            let decision =
-                Decision { permitted: BTreeSet::new(), updated: 4, rollout: rollout.cloned(), wait: wait.clone() };
+            let decision = Decision {
+                permitted: BTreeSet::new(),
+                is_through: false,
+                updated: 4,
+                rollout: rollout.cloned(),
+                wait: wait.clone(),
+            };
             let status = status(&ProfileStatus::default(), Some(7), (2, 3, 40), &decision, now);
             let of = |type_: &str| find(&status.conditions, type_).unwrap();
             assert_eq!(of(kind::READY).reason, ready, "{wait:?}");

@@ -62,6 +62,8 @@ pub(super) struct Rollout<'a> {
     pub(super) apps: &'a [AppView],
     /// uids of the apps that may take the target and have not yet.
     pub(super) permitted: &'a BTreeSet<String>,
+    /// True if the last wave has been through: what is left were not Ready before.
+    pub(super) is_through: bool,
     pub(super) window: Window,
 }
 
@@ -88,6 +90,8 @@ pub(super) enum Wait {
 pub(super) struct Decision {
     /// uids of the apps that may take the target, and have not yet.
     pub(super) permitted: BTreeSet<String>,
+    /// True once the last wave is through.
+    pub(super) is_through: bool,
     /// How many apps have the target.
     pub(super) updated: usize,
     /// The waves; `None`: all apps have the target.
@@ -99,11 +103,11 @@ pub(super) struct Decision {
 ///
 /// A wave opens once all apps that have the target are Ready, and have been for the soak; those that have failed are not waited for, since
 /// enough of them stop the rollout. First come the canaries, then apps that an
-/// earlier rollout has moved, then those that are Ready, by name. Apps that were not Ready before come after the last wave, because they
-/// say nothing about the revision, and those that do not count after them. The way back to the current revision, or an earlier one, is
-/// a single wave, and waits for no window.
+/// earlier rollout has moved, then those that are Ready, by name. Apps that were not Ready before come after the last wave has passed its
+/// gate as well, because they say nothing about the revision, and those that do not count after them. The way back to the current
+/// revision, or an earlier one, is a single wave, and waits for no window.
 pub(super) fn decide(rollout: &Rollout<'_>, now: Timestamp) -> Decision {
-    let Rollout { current, target, spec, apps, permitted, window } = *rollout;
+    let Rollout { current, target, spec, apps, permitted, is_through, window } = *rollout;
     let has = |app: &AppView| app.revision.unwrap_or(current) == target;
     let is_back = target <= current;
     let (out, counted): (Vec<_>, Vec<_>) = apps.iter().partition(|app| app.is_out);
@@ -115,19 +119,20 @@ pub(super) fn decide(rollout: &Rollout<'_>, now: Timestamp) -> Decision {
         Window::Closed(until) if !is_back => Some(Wait::Closed(until)),
         Window::Closed(_) | Window::Open(_) => None,
     };
-    let is_everywhere = updated == apps.len() && !apps.is_empty();
-    // One that is held goes on: else all would take it at once, as soon as the last one that counts is suspended.
-    if rest.is_empty() && (is_everywhere || held.is_none() || target == current) {
+    let done = || {
         let permitted = waiting_out.iter().map(|app| app.uid.clone()).collect();
-        return Decision { permitted, updated, rollout: None, wait: Wait::Nothing };
+        Decision { permitted, is_through: false, updated, rollout: None, wait: Wait::Nothing }
+    };
+    let is_everywhere = updated == apps.len() && !apps.is_empty();
+    if rest.is_empty() && (is_everywhere || target == current || is_back && held.is_none()) {
+        return done();
     }
     rest.sort_by_key(|app| (place(app, current, is_back), app.key.clone()));
     let may = |app: &&&AppView| permitted.contains(&app.uid);
-    let is_early = |app: &AppView| place(app, current, is_back) < AFTER_THE_WAVES;
     // One whose turn has come counts in its wave, also when it is not Ready any more.
-    let has_waves = rest.iter().any(|app| is_early(app));
-    let (in_waves, after): (Vec<_>, Vec<_>) =
-        rest.iter().copied().partition(|app| is_early(app) || has_waves && permitted.contains(&app.uid));
+    let is_in_waves =
+        |app: &AppView| place(app, current, is_back) < AFTER_THE_WAVES || !is_through && permitted.contains(&app.uid);
+    let in_waves: Vec<_> = rest.iter().copied().filter(|app| is_in_waves(app)).collect();
     let sizes = match is_back {
         true => vec![moved.len() + in_waves.len()],
         false => sizes(spec, moved.len() + in_waves.len()),
@@ -148,18 +153,23 @@ pub(super) fn decide(rollout: &Rollout<'_>, now: Timestamp) -> Decision {
     };
     let stops_at = usize::try_from(spec.stop_at_failures.unwrap_or(1)).unwrap_or(1).max(1);
     // Apps that were not Ready before may fail with it as well.
-    let is_stopped = failed.len() >= stops_at && !is_back && !in_waves.is_empty();
+    let is_stopped = failed.len() >= stops_at && !is_back && !is_through;
     if let Some(wait) = is_stopped.then_some(Wait::Stopped(failed.len())).or(held) {
-        return Decision { permitted: BTreeSet::new(), updated, rollout: Some(progress(wave)), wait };
+        return Decision { permitted: BTreeSet::new(), is_through, updated, rollout: Some(progress(wave)), wait };
     }
     let (wave, gate) = match gate(&moved, awaited.len(), soak(spec), now) {
         _ if reached < sizes[wave] => (wave, Wait::Nothing),
         Wait::Nothing => ((wave + 1).min(sizes.len() - 1), Wait::Nothing),
         wait => (wave, wait),
     };
-    // What is in the waves, and once that is through, the others.
-    let (line, turns) = match (&gate, in_waves.is_empty()) {
-        (_, true) => (&after, after.len()),
+    let is_through = is_through || in_waves.is_empty() && gate == Wait::Nothing;
+    // All others are suspended: they get it as if they had come last, or all would take it as soon as the last one is suspended that counts.
+    if rest.is_empty() && is_through {
+        return done();
+    }
+    // What is in the waves, and once they are through, the others.
+    let (line, turns) = match (&gate, is_through) {
+        (_, true) => (&rest, rest.len()),
         (Wait::Nothing, false) => (&in_waves, sizes[wave].saturating_sub(reached)),
         (_, false) => (&in_waves, 0),
     };
@@ -179,6 +189,7 @@ pub(super) fn decide(rollout: &Rollout<'_>, now: Timestamp) -> Decision {
     };
     Decision {
         permitted: rest.iter().filter(may).chain(next).map(|app| app.uid.clone()).collect(),
+        is_through,
         updated,
         rollout: Some(progress(wave)),
         wait,
@@ -228,7 +239,7 @@ fn is_ready(app: &AppView) -> bool {
 }
 
 /// Returns what the next wave waits for: those that have the revision are Ready for the soak, at least one is, and others have failed, which
-/// are fewer than stop the rollout.
+/// are fewer than stop the rollout. If all have failed, nothing would ever go on.
 fn gate(moved: &[&AppView], awaited: usize, soak: SignedDuration, now: Timestamp) -> Wait {
     if awaited > 0 {
         return Wait::NotReady(awaited);
@@ -240,7 +251,7 @@ fn gate(moved: &[&AppView], awaited: usize, soak: SignedDuration, now: Timestamp
     match ready.max().map(|last| last + soak) {
         // A clock that was set back delays a wave by no more than the soak.
         Some(end) if end > now => Wait::Soak(end.min(now + soak)),
-        None if !moved.is_empty() => Wait::NotReady(moved.len()),
+        None if !moved.is_empty() => Wait::Stopped(moved.len()),
         _ => Wait::Nothing,
     }
 }

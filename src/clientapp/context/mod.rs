@@ -59,6 +59,17 @@ pub(crate) enum TakenProfile {
 }
 
 impl TakenProfile {
+    /// Returns true if the app has another revision until its status is written.
+    pub(crate) fn is_taken_by(&self, app: &App<'_>) -> bool {
+        let recorded = app.recorded_status.profile_revision.as_ref().map(|has| has.name.as_str());
+        matches!(self, TakenProfile::Revision(revision) if recorded != Some(&revision.name))
+    }
+
+    /// Returns true if both are the same revision.
+    pub(crate) fn is_same(&self, other: &TakenProfile) -> bool {
+        matches!((self, other), (TakenProfile::Revision(one), TakenProfile::Revision(other)) if one.name == other.name)
+    }
+
     fn stored(&self) -> Option<&StoredProfile> {
         match self {
             TakenProfile::None | TakenProfile::Missing => None,

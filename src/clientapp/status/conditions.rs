@@ -68,12 +68,16 @@ fn bound(
         desired.is_ok_and(|desired| desired.rolled_back().is_none() && observed.deployed_as(desired).is_some());
     let is_ready = find(&status.conditions, kind::READY).is_some_and(|ready| ready.status == "True");
     let before = observed.recorded.profile_revision.as_ref().filter(|before| before.name == revision.name);
-    let since = before.and_then(|before| before.ready_since.clone()).unwrap_or(Time(now));
+    let ready_since = before.and_then(|before| before.ready_since.clone());
     BoundRevision {
         profile: revision.profile.clone(),
         revision: revision.number,
         name: revision.name.clone(),
-        ready_since: (is_installed && is_ready && observed.run.busy.is_none()).then_some(since),
+        // Those of earlier versions of the operator do not say.
+        since: before.map_or(Some(Time(now)), |before| before.since.clone()),
+        // None is ahead, or a rollout would wait for it.
+        ready_since: (is_installed && is_ready && observed.run.busy.is_none())
+            .then(|| Time(ready_since.map_or(now, |since| since.0.min(now)))),
     }
 }
 

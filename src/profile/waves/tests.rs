@@ -33,7 +33,16 @@ fn spec(spec: Value) -> ProfileRollout {
 
 fn decided(apps: &[AppView], given: Value, permitted: &[&str]) -> Decision {
     let permitted = permitted.iter().map(|uid| (*uid).to_owned()).collect();
-    decide(&Rollout { current: 1, target: 2, spec: &spec(given), apps, permitted: &permitted, window: OPEN }, at(NOW))
+    let rollout = Rollout {
+        current: 1,
+        target: 2,
+        spec: &spec(given),
+        apps,
+        permitted: &permitted,
+        is_through: false,
+        window: OPEN,
+    };
+    decide(&rollout, at(NOW))
 }
 
 /// The apps whose turn it is, and what the others wait for.
@@ -86,7 +95,8 @@ fn a_wave_begins_once_the_one_before_is_ready_for_the_soak() {
     assert_eq!(next(&apps, json!({"stopAtFailures": 2})).0.len(), 18);
     apps[1].health = Health::Failed;
     assert_eq!(next(&apps, json!({"stopAtFailures": 2})), (vec![], Wait::Stopped(2)));
-    assert_eq!(next(&apps, json!({"stopAtFailures": 3})), (vec![], Wait::NotReady(2)));
+    assert_eq!(next(&apps, json!({"stopAtFailures": 3})), (vec![], Wait::Stopped(2)));
+    assert_eq!(next(&apps[..1], json!({"stopAtFailures": 3})), (vec![], Wait::Nothing), "it is everywhere");
 }
 
 #[test]
@@ -128,9 +138,10 @@ fn the_order_is_canaries_then_those_moved_before_then_the_ready_and_those_out_la
         })
         .collect();
     assert_eq!(order, ["a05", "a04", "a02", "a03", "a00", "a01"]);
-    // One that does not count is listed while the others are on their way, and neither keeps the rollout from its end.
+    // One that does not count is listed while the others are on their way, and waits for no more than their soak.
     apps[1].revision = Some(1);
-    let decision = decided(&apps, json!({}), &[]);
+    assert_eq!(next(&apps, json!({})), (vec![], Wait::Soak(at(NOW + 60))));
+    let decision = decided(&apps, json!({"soak": "0s"}), &[]);
     assert_eq!((decision.rollout, decision.updated, decision.permitted.len()), (None, 5, 1));
 }
 
@@ -146,6 +157,7 @@ fn a_new_app_has_the_current_revision_and_is_moved_in_its_turn() {
             spec: &spec(json!({})),
             apps: &apps,
             permitted: &BTreeSet::new(),
+            is_through: false,
             window: OPEN,
         },
         at(NOW),
@@ -179,11 +191,47 @@ fn those_that_were_not_ready_before_come_after_the_waves_and_stop_nothing() {
     assert_eq!(next(&apps, json!({})).0, ["a17"], "the waves are of those that were Ready");
     apps[17].revision = Some(2);
     assert_eq!(next(&apps, json!({})), (vec!["a18".to_owned(), "a19".to_owned()], Wait::Nothing));
-    // They have it, and one is as it was.
+    assert!(decided(&apps, json!({}), &[]).is_through);
+    // They have it, and one is as it was: not known to an operator that has just begun to lead.
     apps[18].revision = Some(2);
-    assert_eq!(next(&apps, json!({})).0, ["a19"]);
+    assert_eq!(next(&apps, json!({})), (vec![], Wait::Stopped(1)));
+    let through = |apps: &[AppView]| {
+        let (spec, permitted) = (spec(json!({})), BTreeSet::new());
+        let rollout =
+            Rollout { current: 1, target: 2, spec: &spec, apps, permitted: &permitted, is_through: true, window: OPEN };
+        decide(&rollout, at(NOW))
+    };
+    assert_eq!(through(&apps).permitted, BTreeSet::from(["a19".to_owned()]));
+    // One that has become Ready meanwhile stops nothing, either.
+    apps[19].health = Health::Ready(at(NOW));
+    assert_eq!(through(&apps).permitted, BTreeSet::from(["a19".to_owned()]));
     apps[19].revision = Some(2);
     assert_eq!(decided(&apps, json!({}), &[]).rollout, None);
+}
+
+#[test]
+fn no_gate_opens_because_no_other_app_counts_any_more() {
+    for (health, expected) in [
+        (Health::Failed, Wait::Stopped(1)),
+        (Health::Waits, Wait::NotReady(1)),
+        (Health::Ready(at(NOW - 1)), Wait::Soak(at(NOW + 59))),
+    ] {
+        let mut broken = apps(3, 1);
+        broken[0].health = health;
+        let mut suspended = broken.clone();
+        broken[1..].iter_mut().for_each(|app| app.health = Health::Failed);
+        suspended[1..].iter_mut().for_each(|app| app.is_out = true);
+        for fleet in [broken, suspended] {
+            let decision = decided(&fleet, json!({}), &[]);
+            assert_eq!((decision.permitted.len(), &decision.wait), (0, &expected), "{health:?} {fleet:?}");
+            assert!(decision.rollout.is_some() && !decision.is_through);
+        }
+    }
+    // One whose turn has come was Ready then.
+    let mut broken = apps(3, 0);
+    broken.iter_mut().for_each(|app| app.health = Health::Failed);
+    let decision = decided(&broken, json!({}), &["a00"]);
+    assert_eq!((decision.permitted.len(), decision.wait), (1, Wait::NotReady(1)));
 }
 
 #[test]
@@ -192,7 +240,8 @@ fn the_way_back_is_one_wave_with_the_broken_first() {
         let spec = spec(given);
         let none = BTreeSet::new();
         let window = Window::Closed(at(NOW + 60));
-        let decision = decide(&Rollout { current, target: 1, spec: &spec, apps, permitted: &none, window }, at(NOW));
+        let rollout = Rollout { current, target: 1, spec: &spec, apps, permitted: &none, is_through: false, window };
+        let decision = decide(&rollout, at(NOW));
         (decision.permitted.into_iter().collect::<Vec<_>>(), decision.wait)
     };
     // In the middle of a rollout, and after it; others are in trouble for reasons of their own.
@@ -217,7 +266,9 @@ fn while_the_window_is_closed_no_other_app_gets_the_revision() {
     let window = Window::Closed(at(NOW + 60));
     let decision = |apps: &[AppView], given: Value| {
         let permitted = BTreeSet::from(["a01".to_owned()]);
-        let rollout = Rollout { current: 1, target: 2, spec: &spec(given), apps, permitted: &permitted, window };
+        let spec = spec(given);
+        let rollout =
+            Rollout { current: 1, target: 2, spec: &spec, apps, permitted: &permitted, is_through: false, window };
         decide(&rollout, at(NOW))
     };
     let mut fleet = apps(20, 1);
@@ -244,7 +295,8 @@ fn what_is_paused_or_has_no_window_does_not_end_because_no_app_counts() {
         for (paused, window, wait) in [(true, OPEN, Wait::Paused), (false, Window::Closed(opens), Wait::Closed(opens))]
         {
             let (spec, permitted) = (spec(json!({"paused": paused})), BTreeSet::new());
-            let rollout = Rollout { current: 1, target: 2, spec: &spec, apps, permitted: &permitted, window };
+            let rollout =
+                Rollout { current: 1, target: 2, spec: &spec, apps, permitted: &permitted, is_through: false, window };
             let decision = decide(&rollout, at(NOW));
             assert_eq!((decision.wait, decision.permitted.len()), (wait, 0));
             assert!(decision.rollout.is_some());
@@ -278,9 +330,11 @@ proptest! {
     #[test]
     fn a_wave_is_never_overtaken_and_a_rollout_ends(changes in prop::collection::vec((0..40_i64, change()), 1..150)) {
         let given = spec(json!({"waves": [1, 3, "40%"], "soak": "60s", "stopAtFailures": 2}));
-        let (mut fleet, mut permitted, mut now) = (apps(20, 0), BTreeSet::new(), NOW);
-        let decided = |fleet: &[AppView], permitted: &BTreeSet<String>, now| {
-            decide(&Rollout { current: 1, target: 2, spec: &given, apps: fleet, permitted, window: OPEN }, at(now))
+        let (mut fleet, mut permitted, mut was_through, mut now) = (apps(20, 0), BTreeSet::new(), false, NOW);
+        let decided = |fleet: &[AppView], permitted: &BTreeSet<String>, is_through, now| {
+            let rollout =
+                Rollout { current: 1, target: 2, spec: &given, apps: fleet, permitted, is_through, window: OPEN };
+            decide(&rollout, at(now))
         };
         for (number, (seconds, change)) in changes.into_iter().enumerate() {
             now += seconds;
@@ -293,11 +347,18 @@ proptest! {
             let is_open = moved().all(|app| is_soaked(app) || app.health == Health::Failed)
                 && (moved().next().is_none() || moved().any(is_soaked))
                 && fleet.iter().all(|app| app.revision == Some(2) || !permitted.contains(&app.uid));
-            permitted = decided(&fleet, &permitted, now).permitted;
+            let is_stopped = moved().filter(|app| app.health == Health::Failed).count() >= 2;
+            let decision = decided(&fleet, &permitted, was_through, now);
+            permitted = decision.permitted;
             let is_early = |app: &&AppView| app.revision == Some(2) || is_ready(app) || permitted.contains(&app.uid);
             let (after, sizes) = (reached(&permitted), sizes(&given, fleet.iter().filter(is_early).count()));
             // Then those that were not Ready before get it, all at once.
-            let is_through = fleet.iter().all(|app| app.revision == Some(2) || !is_ready(app));
+            let is_through = decision.is_through;
+            prop_assert!(
+                !is_through || was_through || is_open && !is_stopped && fleet.iter().all(|app| app.revision == Some(2) || !is_ready(app)),
+                "the waves are not through"
+            );
+            was_through = is_through;
             let wave = |count: usize| sizes.iter().position(|size| *size >= count.max(1));
             let allowed = if is_open && sizes.contains(&before) { wave(before + 1) } else { wave(before) };
             prop_assert!(is_through || after <= before || wave(after) <= allowed, "{before} became {after} of {sizes:?}");
@@ -322,7 +383,8 @@ proptest! {
                 app.revision = if permitted.contains(&app.uid) { Some(2) } else { app.revision };
                 app.health = Health::Ready(at(now - 61));
             }
-            permitted = decided(&fleet, &permitted, now).permitted;
+            let decision = decided(&fleet, &permitted, was_through, now);
+            (permitted, was_through) = (decision.permitted, decision.is_through);
         }
         prop_assert!(fleet.iter().all(|app| app.revision == Some(2)), "{fleet:?}");
     }
