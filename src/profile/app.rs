@@ -81,9 +81,8 @@ fn health(status: &ClientAppStatus, now: Timestamp) -> Health {
             let is_trouble = Reason::parse(&ready.reason)
                 .is_some_and(|reason| reason.class() == Class::Trouble && reason != Reason::ApiUnavailable);
             // An app that was not Ready before has as long as any other.
-            let since = has
-                .and_then(|has| has.since.as_ref())
-                .map_or(ready.last_transition_time.0, |taken| taken.0.max(ready.last_transition_time.0));
+            let taken = has.and_then(|has| has.since.as_ref()).map(|taken| taken.0).filter(|taken| *taken <= now);
+            let since = ready.last_transition_time.0.max(taken.unwrap_or(Timestamp::MIN));
             if is_trouble || now.duration_since(since) >= PROGRESS_DEADLINE { Health::Failed } else { Health::Waits }
         }
     }
@@ -163,6 +162,7 @@ mod tests {
             (("False", "Late"), json!({"since": "2026-01-31T02:59:00Z"}), Health::Failed),
             (("False", "Late"), json!({"since": "2026-01-30T02:59:00Z"}), Health::Failed),
             (("False", "Upgrading"), json!({"since": "2026-01-30T02:59:00Z"}), Health::Waits),
+            (("False", "Late"), json!({"since": "2999-01-31T02:59:00Z"}), Health::Failed),
             (("True", "Ready"), json!({"readySince": "2999-01-31T02:59:00Z"}), Health::Ready(now)),
         ] {
             let has = merged(json!({"profile": "team", "revision": 2, "name": "team-2"}), more.clone());

@@ -35,7 +35,7 @@ use tokio_util::sync::CancellationToken;
 use self::{
     health::{Checks, Judged, Outcome, Question},
     registry::Turns,
-    waves::{AppView, Decision, Rollout, Wait},
+    waves::{AppView, Decision, Passed, Rollout, Wait},
     window::Window,
 };
 pub(crate) use self::{
@@ -217,22 +217,21 @@ async fn reconcile(ctx: &ProfileContext, profile: &Reconciling<'_>) -> Result<Ac
     let turns = ctx.profiles.turns_of(profile.uid());
     let none = BTreeSet::new();
     let is_same = turns.target == target_revision.name;
-    let (permitted, is_through) = if is_same { (&turns.permitted, turns.is_through) } else { (&none, false) };
-    let decide = |apps: &[AppView]| {
-        waves::decide(&Rollout { current, target, spec: &rollout, apps, permitted, is_through, window }, now)
-    };
-    let mut decision = decide(&apps);
+    let (permitted, passed) = if is_same { (&turns.permitted, turns.passed) } else { (&none, Passed::default()) };
+    let is_under_way = target > current && apps.iter().any(|app| app.revision.unwrap_or(current) != target);
     let mut next_check = None;
     match &rollout.health {
         // On the way back nothing waits for an app's health, nor while it is paused.
-        Some(check) if decision.rollout.is_some() && target > current && !rollout.paused => {
+        Some(check) if is_under_way && !rollout.paused => {
             let (revision, check) = ((target, target_revision.name.as_str()), &Arc::new(check.clone()));
             let judged = Judged { revision, check, soak: waves::soak(&rollout) };
             next_check = ctx.judge(profile, judged, &mut apps, now);
-            decision = decide(&apps);
         }
         _ => ctx.checks.forget(profile.uid()),
     }
+    let apps = apps;
+    let decision =
+        waves::decide(&Rollout { current, target, spec: &rollout, apps: &apps, permitted, passed, window }, now);
     let current = if decision.rollout.is_none() { target } else { current };
     let (generation, recorded) = (profile.meta().generation, &profile.recorded_status);
     let status = status::status(recorded, generation, (current, target, apps.len()), &decision, now);
@@ -248,7 +247,7 @@ async fn reconcile(ctx: &ProfileContext, profile: &Reconciling<'_>) -> Result<Ac
             current: named(current).map(|revision| revision.name.clone()).unwrap_or_default(),
             target: target_revision.name.clone(),
             permitted: decision.permitted.clone(),
-            is_through: decision.is_through,
+            passed: decision.passed,
         },
     );
     ctx.forget_outdated(&revisions, |number| {
@@ -262,10 +261,11 @@ async fn reconcile(ctx: &ProfileContext, profile: &Reconciling<'_>) -> Result<Ac
 fn look_again(decision: &Decision, next: Option<Timestamp>, now: Timestamp) -> Action {
     let after = |until: Timestamp| until.duration_since(now).unsigned_abs() + Duration::from_millis(10);
     let next = next.map_or(Duration::MAX, after);
+    // In case a watch has lost a change, or the clock was set forward; this takes no request.
+    let latest = Duration::from_secs(60);
     match decision.wait {
-        Wait::Soak(until) => Action::requeue(after(until).min(next)),
-        // In case a watch has lost a change; this takes no request.
-        _ if decision.rollout.is_some() => Action::requeue(Duration::from_secs(60).min(next)),
+        Wait::Soak(until) => Action::requeue(after(until).min(next).min(latest)),
+        _ if decision.rollout.is_some() => Action::requeue(next.min(latest)),
         _ => Action::await_change(),
     }
 }

@@ -7,7 +7,7 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::revision::ProfileRevision;
+use super::{revision::ProfileRevision, waves::Passed};
 use crate::{
     crd::{BoundRevision, Profile},
     platform::{cache::Cache, controller::Objects, key::Key},
@@ -32,8 +32,7 @@ pub(super) struct Turns {
     pub(super) target: String,
     /// uids of the ClientApps whose turn it is.
     pub(super) permitted: BTreeSet<String>,
-    /// True once the last wave is through.
-    pub(super) is_through: bool,
+    pub(super) passed: Passed,
 }
 
 impl Turns {

@@ -130,7 +130,10 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::crd::{UnhealthyApp, conditions::find};
+    use crate::{
+        crd::{UnhealthyApp, conditions::find},
+        profile::waves::Passed,
+    };
 
     #[test]
     fn what_a_rollout_waits_for_is_said() {
@@ -171,7 +174,7 @@ mod tests {
         ] {
             let decision = Decision {
                 permitted: BTreeSet::new(),
-                is_through: false,
+                passed: Passed::default(),
                 updated: 4,
                 rollout: rollout.cloned(),
                 wait: wait.clone(),

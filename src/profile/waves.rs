@@ -62,9 +62,17 @@ pub(super) struct Rollout<'a> {
     pub(super) apps: &'a [AppView],
     /// uids of the apps that may take the target and have not yet.
     pub(super) permitted: &'a BTreeSet<String>,
-    /// True if the last wave has been through: what is left were not Ready before.
-    pub(super) is_through: bool,
+    pub(super) passed: Passed,
     pub(super) window: Window,
+}
+
+/// Says how far the gates of a rollout have opened. An operator that has just begun to lead does not know it, and looks at the gate first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Passed {
+    /// So many apps may have the target. A wave that has become smaller since does not let apps of the next one go.
+    pub(super) opened: usize,
+    /// True once the last wave is through: what is left were not Ready before.
+    pub(super) is_through: bool,
 }
 
 /// Says why no further app gets the revision now.
@@ -90,8 +98,7 @@ pub(super) enum Wait {
 pub(super) struct Decision {
     /// uids of the apps that may take the target, and have not yet.
     pub(super) permitted: BTreeSet<String>,
-    /// True once the last wave is through.
-    pub(super) is_through: bool,
+    pub(super) passed: Passed,
     /// How many apps have the target.
     pub(super) updated: usize,
     /// The waves; `None`: all apps have the target.
@@ -107,7 +114,7 @@ pub(super) struct Decision {
 /// gate as well, because they say nothing about the revision, and those that do not count after them. The way back to the current
 /// revision, or an earlier one, is a single wave, and waits for no window.
 pub(super) fn decide(rollout: &Rollout<'_>, now: Timestamp) -> Decision {
-    let Rollout { current, target, spec, apps, permitted, is_through, window } = *rollout;
+    let Rollout { current, target, spec, apps, permitted, passed, window } = *rollout;
     let has = |app: &AppView| app.revision.unwrap_or(current) == target;
     let is_back = target <= current;
     let (out, counted): (Vec<_>, Vec<_>) = apps.iter().partition(|app| app.is_out);
@@ -121,7 +128,7 @@ pub(super) fn decide(rollout: &Rollout<'_>, now: Timestamp) -> Decision {
     };
     let done = || {
         let permitted = waiting_out.iter().map(|app| app.uid.clone()).collect();
-        Decision { permitted, is_through: false, updated, rollout: None, wait: Wait::Nothing }
+        Decision { permitted, passed: Passed::default(), updated, rollout: None, wait: Wait::Nothing }
     };
     let is_everywhere = updated == apps.len() && !apps.is_empty();
     if rest.is_empty() && (is_everywhere || target == current || is_back && held.is_none()) {
@@ -129,9 +136,12 @@ pub(super) fn decide(rollout: &Rollout<'_>, now: Timestamp) -> Decision {
     }
     rest.sort_by_key(|app| (place(app, current, is_back), app.key.clone()));
     let may = |app: &&&AppView| permitted.contains(&app.uid);
+    let is_early = |app: &AppView| place(app, current, is_back) < AFTER_THE_WAVES;
+    // If none is Ready, one of them has to show that the revision is not the next problem.
+    let are_all_late = moved.is_empty() && !rest.iter().any(|app| is_early(app));
     // One whose turn has come counts in its wave, also when it is not Ready any more.
     let is_in_waves =
-        |app: &AppView| place(app, current, is_back) < AFTER_THE_WAVES || !is_through && permitted.contains(&app.uid);
+        |app: &AppView| is_early(app) || !passed.is_through && (are_all_late || permitted.contains(&app.uid));
     let in_waves: Vec<_> = rest.iter().copied().filter(|app| is_in_waves(app)).collect();
     let sizes = match is_back {
         true => vec![moved.len() + in_waves.len()],
@@ -153,16 +163,20 @@ pub(super) fn decide(rollout: &Rollout<'_>, now: Timestamp) -> Decision {
     };
     let stops_at = usize::try_from(spec.stop_at_failures.unwrap_or(1)).unwrap_or(1).max(1);
     // Apps that were not Ready before may fail with it as well.
-    let is_stopped = failed.len() >= stops_at && !is_back && !is_through;
+    let is_stopped = failed.len() >= stops_at && !is_back && !passed.is_through;
     if let Some(wait) = is_stopped.then_some(Wait::Stopped(failed.len())).or(held) {
-        return Decision { permitted: BTreeSet::new(), is_through, updated, rollout: Some(progress(wave)), wait };
+        return Decision { permitted: BTreeSet::new(), passed, updated, rollout: Some(progress(wave)), wait };
     }
-    let (wave, gate) = match gate(&moved, awaited.len(), soak(spec), now) {
-        _ if reached < sizes[wave] => (wave, Wait::Nothing),
-        Wait::Nothing => ((wave + 1).min(sizes.len() - 1), Wait::Nothing),
-        wait => (wave, wait),
+    let opened = if is_back { usize::MAX } else { passed.opened.max(sizes[0]) };
+    let (wave, opened, gate) = match gate(&moved, awaited.len(), soak(spec), now) {
+        _ if reached < sizes[wave].min(opened) => (wave, opened, Wait::Nothing),
+        Wait::Nothing => {
+            let next = if reached < sizes[wave] { wave } else { (wave + 1).min(sizes.len() - 1) };
+            (next, sizes[next], Wait::Nothing)
+        }
+        wait => (wave, opened, wait),
     };
-    let is_through = is_through || in_waves.is_empty() && gate == Wait::Nothing;
+    let is_through = passed.is_through || in_waves.is_empty() && gate == Wait::Nothing;
     // All others are suspended: they get it as if they had come last, or all would take it as soon as the last one is suspended that counts.
     if rest.is_empty() && is_through {
         return done();
@@ -170,7 +184,7 @@ pub(super) fn decide(rollout: &Rollout<'_>, now: Timestamp) -> Decision {
     // What is in the waves, and once they are through, the others.
     let (line, turns) = match (&gate, is_through) {
         (_, true) => (&rest, rest.len()),
-        (Wait::Nothing, false) => (&in_waves, sizes[wave].saturating_sub(reached)),
+        (Wait::Nothing, false) => (&in_waves, sizes[wave].min(opened).saturating_sub(reached)),
         (_, false) => (&in_waves, 0),
     };
     let unavailable = counted.iter().filter(|app| !is_ready(app) || permitted.contains(&app.uid)).count();
@@ -189,7 +203,7 @@ pub(super) fn decide(rollout: &Rollout<'_>, now: Timestamp) -> Decision {
     };
     Decision {
         permitted: rest.iter().filter(may).chain(next).map(|app| app.uid.clone()).collect(),
-        is_through,
+        passed: Passed { opened, is_through },
         updated,
         rollout: Some(progress(wave)),
         wait,

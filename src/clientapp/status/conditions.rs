@@ -298,7 +298,12 @@ pub(crate) fn failed(
         (kind::RECONCILING, verdict.that(!disposition.stalled)),
         (kind::STALLED, verdict.that(disposition.stalled)),
     ];
-    amended(recorded, verdicts, generation, now)
+    let mut status = amended(recorded, verdicts, generation, now);
+    // It has to be Ready for the whole soak again.
+    if let Some(has) = status.profile_revision.as_mut().filter(|_| verdict.reason != Reason::ApiUnavailable.as_str()) {
+        has.ready_since = None;
+    }
+    status
 }
 
 pub(crate) fn deleting(

@@ -31,7 +31,7 @@ struct World {
     apps: [Truth; APPS],
     seen: [Truth; APPS],
     permitted: [bool; APPS],
-    is_through: bool,
+    passed: Passed,
 }
 
 /// A mistake that the leader makes, to prove that the model would find it.
@@ -46,7 +46,7 @@ enum Mistake {
 
 fn begin() -> World {
     let app = Truth { has_target: false, doing: Doing::Well, is_proven: false };
-    World { apps: [app; APPS], seen: [app; APPS], permitted: [false; APPS], is_through: false }
+    World { apps: [app; APPS], seen: [app; APPS], permitted: [false; APPS], passed: Passed::default() }
 }
 
 fn name(number: usize) -> String {
@@ -69,9 +69,9 @@ fn decided(mut world: World, mistake: Mistake) -> World {
         })
         .collect();
     let permitted: BTreeSet<_> = (0..APPS).filter(|number| world.permitted[*number]).map(name).collect();
-    let (apps, permitted, window, is_through) = (&apps[..], &permitted, Window::Open(None), world.is_through);
-    let decision = decide(&Rollout { current: 1, target: 2, spec: &spec, apps, permitted, is_through, window }, NOW);
-    world.is_through = decision.is_through;
+    let (apps, permitted, window, passed) = (&apps[..], &permitted, Window::Open(None), world.passed);
+    let decision = decide(&Rollout { current: 1, target: 2, spec: &spec, apps, permitted, passed, window }, NOW);
+    world.passed = decision.passed;
     world.permitted = std::array::from_fn(|number| decision.permitted.contains(&name(number)));
     world
 }
@@ -87,7 +87,7 @@ fn taken(mut world: World, number: usize) -> Option<World> {
 fn next(world: World, mistake: Mistake) -> Vec<World> {
     let mut next = vec![decided(world, mistake)];
     // Another operator leads: it lists all apps, and knows of no turns.
-    next.push(World { seen: world.apps, permitted: [false; APPS], is_through: false, ..world });
+    next.push(World { seen: world.apps, permitted: [false; APPS], passed: Passed::default(), ..world });
     for number in 0..APPS {
         let mut watched = world;
         watched.seen[number] = world.apps[number];

@@ -32,16 +32,13 @@ fn spec(spec: Value) -> ProfileRollout {
 }
 
 fn decided(apps: &[AppView], given: Value, permitted: &[&str]) -> Decision {
+    decided_after(Passed::default(), apps, given, permitted)
+}
+
+fn decided_after(passed: Passed, apps: &[AppView], given: Value, permitted: &[&str]) -> Decision {
     let permitted = permitted.iter().map(|uid| (*uid).to_owned()).collect();
-    let rollout = Rollout {
-        current: 1,
-        target: 2,
-        spec: &spec(given),
-        apps,
-        permitted: &permitted,
-        is_through: false,
-        window: OPEN,
-    };
+    let rollout =
+        Rollout { current: 1, target: 2, spec: &spec(given), apps, permitted: &permitted, passed, window: OPEN };
     decide(&rollout, at(NOW))
 }
 
@@ -104,8 +101,56 @@ fn a_wave_that_is_not_full_goes_on_without_its_gate() {
     // Of the four in the second wave, one has been deleted, and another is on its way.
     let mut apps = apps(40, 2);
     apps[1].health = Health::Waits;
-    let decision = decided(&apps, json!({}), &["a05"]);
+    let opened = |opened| Passed { opened, is_through: false };
+    let decision = decided_after(opened(4), &apps, json!({}), &["a05"]);
     assert_eq!(decision.permitted.into_iter().collect::<Vec<_>>(), ["a02", "a05"]);
+    // An operator that has just begun to lead does not know that the gate was open.
+    let decision = decided(&apps, json!({}), &[]);
+    assert_eq!((decision.permitted.len(), decision.wait), (0, Wait::NotReady(1)));
+    apps[1].health = Health::Ready(at(NOW - 1000));
+    let decision = decided(&apps, json!({}), &[]);
+    assert_eq!((decision.permitted.len(), decision.passed), (2, opened(4)));
+}
+
+#[test]
+fn a_wave_that_becomes_smaller_does_not_let_the_next_one_go() {
+    let passed = Passed { opened: 3, is_through: false };
+    for (health, expected) in
+        [(Health::Waits, Wait::NotReady(1)), (Health::Ready(at(NOW - 1)), Wait::Soak(at(NOW + 59)))]
+    {
+        let mut fleet = apps(21, 3);
+        fleet[2].health = health;
+        let [mut is_late, mut is_out] = [fleet.clone(), fleet.clone()];
+        is_late[20].health = Health::Waits;
+        is_out[20].is_out = true;
+        let is_gone = fleet[..20].to_vec();
+        for fleet in [fleet, is_late, is_out, is_gone] {
+            let decision = decided_after(passed, &fleet, json!({}), &[]);
+            assert_eq!((decision.permitted.len(), &decision.wait, decision.passed), (0, &expected, passed));
+        }
+    }
+    // And one that becomes larger waits for its gate, too.
+    let mut fleet = apps(40, 3);
+    fleet[2].health = Health::Waits;
+    assert_eq!(decided_after(passed, &fleet, json!({}), &[]).wait, Wait::NotReady(1));
+    fleet[2].health = Health::Ready(at(NOW - 1000));
+    assert_eq!(decided_after(passed, &fleet, json!({}), &[]).permitted.len(), 1);
+}
+
+#[test]
+fn if_no_app_is_ready_one_goes_first() {
+    for (health, given) in [(Health::Failed, json!({})), (Health::Waits, json!({"maxUnavailable": 1}))] {
+        let mut fleet = apps(20, 0);
+        fleet.iter_mut().for_each(|app| app.health = health);
+        let decision = decided(&fleet, given.clone(), &[]);
+        assert_eq!((decision.permitted.len(), decision.passed.is_through), (1, false), "{health:?}");
+        // Also after the only one that has it was suspended.
+        (fleet[0].revision, fleet[0].is_out) = (Some(2), true);
+        assert_eq!(decided(&fleet, given, &[]).permitted.len(), 1, "{health:?}");
+        // Once that is Ready, the others follow.
+        (fleet[0].is_out, fleet[0].health) = (false, Health::Ready(at(NOW - 1000)));
+        assert_eq!(next(&fleet, json!({})).0.len(), 19, "{health:?}");
+    }
 }
 
 #[test]
@@ -157,7 +202,7 @@ fn a_new_app_has_the_current_revision_and_is_moved_in_its_turn() {
             spec: &spec(json!({})),
             apps: &apps,
             permitted: &BTreeSet::new(),
-            is_through: false,
+            passed: Passed::default(),
             window: OPEN,
         },
         at(NOW),
@@ -191,16 +236,12 @@ fn those_that_were_not_ready_before_come_after_the_waves_and_stop_nothing() {
     assert_eq!(next(&apps, json!({})).0, ["a17"], "the waves are of those that were Ready");
     apps[17].revision = Some(2);
     assert_eq!(next(&apps, json!({})), (vec!["a18".to_owned(), "a19".to_owned()], Wait::Nothing));
-    assert!(decided(&apps, json!({}), &[]).is_through);
+    assert!(decided(&apps, json!({}), &[]).passed.is_through);
     // They have it, and one is as it was: not known to an operator that has just begun to lead.
     apps[18].revision = Some(2);
     assert_eq!(next(&apps, json!({})), (vec![], Wait::Stopped(1)));
-    let through = |apps: &[AppView]| {
-        let (spec, permitted) = (spec(json!({})), BTreeSet::new());
-        let rollout =
-            Rollout { current: 1, target: 2, spec: &spec, apps, permitted: &permitted, is_through: true, window: OPEN };
-        decide(&rollout, at(NOW))
-    };
+    let passed = Passed { opened: 18, is_through: true };
+    let through = |apps: &[AppView]| decided_after(passed, apps, json!({}), &[]);
     assert_eq!(through(&apps).permitted, BTreeSet::from(["a19".to_owned()]));
     // One that has become Ready meanwhile stops nothing, either.
     apps[19].health = Health::Ready(at(NOW));
@@ -224,7 +265,7 @@ fn no_gate_opens_because_no_other_app_counts_any_more() {
         for fleet in [broken, suspended] {
             let decision = decided(&fleet, json!({}), &[]);
             assert_eq!((decision.permitted.len(), &decision.wait), (0, &expected), "{health:?} {fleet:?}");
-            assert!(decision.rollout.is_some() && !decision.is_through);
+            assert!(decision.rollout.is_some() && !decision.passed.is_through);
         }
     }
     // One whose turn has come was Ready then.
@@ -240,7 +281,8 @@ fn the_way_back_is_one_wave_with_the_broken_first() {
         let spec = spec(given);
         let none = BTreeSet::new();
         let window = Window::Closed(at(NOW + 60));
-        let rollout = Rollout { current, target: 1, spec: &spec, apps, permitted: &none, is_through: false, window };
+        let rollout =
+            Rollout { current, target: 1, spec: &spec, apps, permitted: &none, passed: Passed::default(), window };
         let decision = decide(&rollout, at(NOW));
         (decision.permitted.into_iter().collect::<Vec<_>>(), decision.wait)
     };
@@ -267,8 +309,15 @@ fn while_the_window_is_closed_no_other_app_gets_the_revision() {
     let decision = |apps: &[AppView], given: Value| {
         let permitted = BTreeSet::from(["a01".to_owned()]);
         let spec = spec(given);
-        let rollout =
-            Rollout { current: 1, target: 2, spec: &spec, apps, permitted: &permitted, is_through: false, window };
+        let rollout = Rollout {
+            current: 1,
+            target: 2,
+            spec: &spec,
+            apps,
+            permitted: &permitted,
+            passed: Passed::default(),
+            window,
+        };
         decide(&rollout, at(NOW))
     };
     let mut fleet = apps(20, 1);
@@ -295,8 +344,15 @@ fn what_is_paused_or_has_no_window_does_not_end_because_no_app_counts() {
         for (paused, window, wait) in [(true, OPEN, Wait::Paused), (false, Window::Closed(opens), Wait::Closed(opens))]
         {
             let (spec, permitted) = (spec(json!({"paused": paused})), BTreeSet::new());
-            let rollout =
-                Rollout { current: 1, target: 2, spec: &spec, apps, permitted: &permitted, is_through: false, window };
+            let rollout = Rollout {
+                current: 1,
+                target: 2,
+                spec: &spec,
+                apps,
+                permitted: &permitted,
+                passed: Passed::default(),
+                window,
+            };
             let decision = decide(&rollout, at(NOW));
             assert_eq!((decision.wait, decision.permitted.len()), (wait, 0));
             assert!(decision.rollout.is_some());
@@ -330,10 +386,10 @@ proptest! {
     #[test]
     fn a_wave_is_never_overtaken_and_a_rollout_ends(changes in prop::collection::vec((0..40_i64, change()), 1..150)) {
         let given = spec(json!({"waves": [1, 3, "40%"], "soak": "60s", "stopAtFailures": 2}));
-        let (mut fleet, mut permitted, mut was_through, mut now) = (apps(20, 0), BTreeSet::new(), false, NOW);
-        let decided = |fleet: &[AppView], permitted: &BTreeSet<String>, is_through, now| {
+        let (mut fleet, mut permitted, mut passed, mut now) = (apps(20, 0), BTreeSet::new(), Passed::default(), NOW);
+        let decided = |fleet: &[AppView], permitted: &BTreeSet<String>, passed, now| {
             let rollout =
-                Rollout { current: 1, target: 2, spec: &given, apps: fleet, permitted, is_through, window: OPEN };
+                Rollout { current: 1, target: 2, spec: &given, apps: fleet, permitted, passed, window: OPEN };
             decide(&rollout, at(now))
         };
         for (number, (seconds, change)) in changes.into_iter().enumerate() {
@@ -348,20 +404,25 @@ proptest! {
                 && (moved().next().is_none() || moved().any(is_soaked))
                 && fleet.iter().all(|app| app.revision == Some(2) || !permitted.contains(&app.uid));
             let is_stopped = moved().filter(|app| app.health == Health::Failed).count() >= 2;
-            let decision = decided(&fleet, &permitted, was_through, now);
+            let decision = decided(&fleet, &permitted, passed, now);
             permitted = decision.permitted;
-            let is_early = |app: &&AppView| app.revision == Some(2) || is_ready(app) || permitted.contains(&app.uid);
+            let has_early = fleet.iter().any(|app| app.revision == Some(2) || is_ready(app));
+            let is_early =
+                |app: &&AppView| !has_early || app.revision == Some(2) || is_ready(app) || permitted.contains(&app.uid);
             let (after, sizes) = (reached(&permitted), sizes(&given, fleet.iter().filter(is_early).count()));
             // Then those that were not Ready before get it, all at once.
-            let is_through = decision.is_through;
+            let Passed { is_through, opened } = decision.passed;
+            let was_through = passed.is_through;
             prop_assert!(
                 !is_through || was_through || is_open && !is_stopped && fleet.iter().all(|app| app.revision == Some(2) || !is_ready(app)),
                 "the waves are not through"
             );
-            was_through = is_through;
             let wave = |count: usize| sizes.iter().position(|size| *size >= count.max(1));
             let allowed = if is_open && sizes.contains(&before) { wave(before + 1) } else { wave(before) };
-            prop_assert!(is_through || after <= before || wave(after) <= allowed, "{before} became {after} of {sizes:?}");
+            let is_allowed = if is_open { wave(after) <= allowed } else { after <= passed.opened.max(sizes[0]) };
+            prop_assert!(is_through || after <= before || is_allowed, "{before} became {after} of {sizes:?}");
+            prop_assert!(is_through || after <= before || after <= opened, "{before} became {after}, and {opened} may");
+            passed = decision.passed;
             match change {
                 Change::Added => fleet.push(app(&format!("b{number}"), 1)),
                 Change::Deleted(which) if fleet.len() > 5 => _ = fleet.remove(which.index(fleet.len())),
@@ -383,8 +444,8 @@ proptest! {
                 app.revision = if permitted.contains(&app.uid) { Some(2) } else { app.revision };
                 app.health = Health::Ready(at(now - 61));
             }
-            let decision = decided(&fleet, &permitted, was_through, now);
-            (permitted, was_through) = (decision.permitted, decision.is_through);
+            let decision = decided(&fleet, &permitted, passed, now);
+            (permitted, passed) = (decision.permitted, decision.passed);
         }
         prop_assert!(fleet.iter().all(|app| app.revision == Some(2)), "{fleet:?}");
     }
